@@ -1,0 +1,52 @@
+"""Every error that longtail raises on purpose.
+
+    LongtailError
+    ├── InputError (ValueError)      an array, a label list or a parameter that cannot be used
+    ├── DataError (ValueError)       a data file that cannot be read; knows file, line and column
+    ├── ModelError                   a model or dataset folder that is absent, damaged or unsafe; knows the file
+    └── MissingExtra (ImportError)   an optional package is not installed
+
+A message says what was asked, what was found and what to do. The command line prints it as one line and exits with 1.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class LongtailError(Exception):
+    """Base of all errors raised on purpose; catch it to catch them all."""
+
+
+class InputError(LongtailError, ValueError):
+    """An array, a label list or a parameter that cannot be used."""
+
+
+class DataError(LongtailError, ValueError):
+    """A data file that cannot be read. `line` and `column` count from 1 and are None where they do not apply."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], reason: str, *, line: int | None = None, column: int | None = None
+    ) -> None:
+        self.path, self.reason, self.line, self.column = os.fspath(path), reason, line, column
+        place = "".join(f", {name} {at}" for name, at in (("line", line), ("column", column)) if at is not None)
+        super().__init__(f"{self.path}{place}: {reason}")
+
+
+class ModelError(LongtailError):
+    """A model or dataset folder that is absent, damaged or unsafe. `path` is the file to look at."""
+
+    def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
+        self.path, self.reason = os.fspath(path), reason
+        super().__init__(f"{self.path}: {reason}")
+
+
+class MissingExtra(LongtailError, ImportError):
+    """An optional package is not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs the package {package}; install it with: pip install 'longtail[{extra}]'")
+
+
+class DataWarning(UserWarning):
+    """Data was read, but something in it deserves a look (labels unknown to the model, for example)."""
