@@ -1,0 +1,55 @@
+"""longtail: extreme classification for Python.
+
+    import longtail as lt
+    train, test = lt.read("train.txt.xz"), lt.read("test.txt.xz")
+    clf = lt.OneVsAll().fit(train)
+    top = clf.predict_topk(test.X, k=5)
+    print(lt.metrics.evaluate(test.Y, top, train_Y=train.Y))
+    clf.save("model"); clf = lt.load("model")
+
+Public names are imported at first use, so that `import longtail` and `longtail --help` are quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from longtail import metrics as metrics
+    from longtail.data import Dataset as Dataset
+    from longtail.data import TextFeatures as TextFeatures
+    from longtail.data import read as read
+    from longtail.methods import OneVsAll as OneVsAll
+    from longtail.methods import load as load
+    from longtail.models import LinearModel as LinearModel
+    from longtail.topk import TopK as TopK
+
+_HOME = {
+    "Dataset": "longtail.data",
+    "LinearModel": "longtail.models",
+    "OneVsAll": "longtail.methods",
+    "TextFeatures": "longtail.data",
+    "TopK": "longtail.topk",
+    "load": "longtail.methods",
+    "read": "longtail.data",
+}
+
+__all__ = [*_HOME, "errors", "metrics"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in ("errors", "metrics"):
+        value = importlib.import_module(f"longtail.{name}")
+    else:
+        raise AttributeError(f"module 'longtail' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

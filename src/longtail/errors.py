@@ -41,7 +41,7 @@ class ModelError(LongtailError):
         super().__init__(f"{self.path}: {reason}")
 
 
-class MissingExtra(LongtailError, ImportError):
+class MissingExtra(LongtailError, ImportError):  # noqa: N818 - says what is wrong without a suffix
     """An optional package is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:

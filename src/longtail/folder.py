@@ -7,13 +7,13 @@
 
 Writing. Each file is written under a temporary name in the same folder, flushed to disk and renamed; the manifest goes
 last by the same steps. A crash or Ctrl-C at any moment therefore leaves the old folder or the new one, never a mixture,
-and a folder without manifest holds nothing. Files that the manifest does not list are ignored, and those that look like
-ours are removed after the switch.
+and a folder without manifest holds nothing. Files that the manifest does not list are ignored, and those that are ours
+are removed after the switch; the proof is the checksum in the name, since a stranger may choose a name like ours.
 
 Reading. Everything is checked before any array is handed out, cheapest first: size and form of the manifest, its own
 CRC-32, number and names of the entries, that each is a plain file of exactly the promised size, that its header agrees
 with the manifest, and the CRC-32 of its bytes. What the numbers mean is for the caller to check (`check_csr`).
-Nothing is ever unpickled. A ModelError names the file that is at fault.
+Nothing is ever unpickled or evaluated. A ModelError names the file that is at fault.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import re
 import secrets
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -41,7 +43,9 @@ MAX_HEADER_BYTES = 4096
 DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1")  # what an array file may hold
 _ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _FILE_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,39})-([0-9a-f]{8})\.npy")
-_LEFTOVER = re.compile(r"\.tmp-[0-9a-f]{16}|" + _FILE_NAME.pattern)
+_TEMPORARY = re.compile(r"\.longtail-[0-9a-f]{16}\.tmp")
+_MAGIC, _ALIGNMENT = b"\x93NUMPY\x01\x00", 64  # how an .npy file begins, and what its header is padded to
+_SEAL = "~crc32"  # the last member of a manifest: "~" sorts last
 _ENTRY_KEYS = {"file", "bytes", "crc32", "dtype", "shape"}
 
 
@@ -68,30 +72,79 @@ class _Checked:
         return self.file.write(chunk)
 
 
-def write(folder: str | os.PathLike[str], kind: Kind, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+def write(
+    folder: str | os.PathLike[str], kind: Kind, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
+) -> None:
     """Make `folder` hold `arrays` and `meta`, replacing what it held in one step."""
     root = Path(folder)
-    if root.exists() and not root.is_dir():
-        raise ModelError(root, f"a {kind.noun} is saved as a folder, but a file of this name exists; choose another name")
-    if root.is_dir() and not holds(root, kind) and not all(_LEFTOVER.fullmatch(path.name) for path in root.iterdir()):
-        raise ModelError(
-            root, f"the folder is not empty and holds no {kind.noun}; choose a new or empty folder for the {kind.noun}"
-        )
+    _check_target(root, kind)
     if len(arrays) > MAX_ARRAYS:
-        raise ModelError(root, f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a {kind.noun} folder may hold")
-    try:
+        raise ModelError(
+            root, f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a {kind.noun} folder may hold"
+        )
+    old = _listed(root, kind)
+    with _os_errors(root, f"cannot write the {kind.noun}"):
         root.mkdir(parents=True, exist_ok=True)
         entries = {name: _write_array(root, name, array) for name, array in arrays.items()}
-        body = {"format": FORMAT, "kind": kind.noun, "meta": dict(meta), "arrays": entries}
-        text = _manifest_bytes(body)
+        text = _manifest_bytes({"format": FORMAT, "kind": kind.noun, "meta": dict(meta), "arrays": entries})
         if len(text) > MAX_MANIFEST_BYTES:
             raise ModelError(
                 root / kind.manifest, f"{len(text):,} bytes of meta data are over the limit of {MAX_MANIFEST_BYTES:,}"
             )
-        _write_atomically(root, lambda file: file.write(text), lambda _: kind.manifest)
+        _write_atomically(root, lambda file: file.write(text), lambda: kind.manifest)
+    keep = {entry["file"] for entry in entries.values()}
+    with suppress(OSError):  # the folder is complete; what cannot be removed now is removed by the next save
+        for path in root.iterdir():
+            if path.name not in keep and (path.name in old or _is_leftover(path)):
+                path.unlink(missing_ok=True)
+
+
+def _check_target(root: Path, kind: Kind) -> None:
+    """Refuse to write over what is not ours."""
+    if os.path.lexists(root) and not os.path.isdir(root):
+        raise ModelError(
+            root, f"a {kind.noun} is saved as a folder, but a file of this name exists; choose another name"
+        )
+    with _os_errors(root, f"cannot write the {kind.noun}"):
+        if holds(root, kind):
+            raw = _plain_bytes(root / kind.manifest, MAX_MANIFEST_BYTES)
+            if _SEAL.encode() not in raw and not raw.startswith(b'{\n "arrays": {'):
+                raise ModelError(
+                    root / kind.manifest, "was not written by longtail; choose another folder, or remove the file"
+                )
+        elif os.path.isdir(root) and not all(_is_leftover(path) for path in root.iterdir()):
+            raise ModelError(
+                root,
+                f"the folder is not empty and holds no {kind.noun}; choose a new or empty folder for the {kind.noun}",
+            )
+
+
+def _listed(root: Path, kind: Kind) -> set[str]:
+    """The files of the folder's present manifest, if it is sound."""
+    try:
+        return {entry["file"] for entry in _read_manifest(root, kind)["arrays"].values()}
+    except ModelError:
+        return set()
+
+
+def _is_leftover(path: Path) -> bool:
+    """Whether `path` was left by an unfinished save: a temporary file, or an array whose name has its own CRC-32."""
+    match = _FILE_NAME.fullmatch(path.name)
+    if not (match or _TEMPORARY.fullmatch(path.name)) or not stat.S_ISREG(os.lstat(path).st_mode):
+        return False
+    if match is None:
+        return True
+    with open(path, "rb") as file:
+        return _crc(file) == int(match[2], 16)
+
+
+@contextmanager
+def _os_errors(path: Path, problem: str) -> Iterator[None]:
+    """What the operating system refuses becomes a ModelError about the file it names, or else about `path`."""
+    try:
+        yield
     except OSError as error:
-        raise ModelError(error.filename or root, f"cannot write the {kind.noun}: {error.strerror or error}") from error
-    _remove_leftovers(root, keep={entry["file"] for entry in entries.values()})
+        raise ModelError(error.filename or path, f"{problem}: {error.strerror or error}") from error
 
 
 def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
@@ -108,7 +161,7 @@ def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
         checked = _Checked(file)
         np.lib.format.write_array(cast(IO[bytes], checked), array, version=(1, 0), allow_pickle=False)
 
-    file_name = _write_atomically(root, fill, lambda _: f"{name}-{checked.crc:08x}.npy")
+    file_name = _write_atomically(root, fill, lambda: f"{name}-{checked.crc:08x}.npy")
     return {
         "file": file_name,
         "bytes": checked.size,
@@ -120,13 +173,13 @@ def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
 
 def _write_atomically(root: Path, fill: Any, name: Any) -> str:
     """tmp -> write -> fsync -> rename -> fsync of the folder; on any error the temporary file is gone."""
-    temporary = root / f".tmp-{secrets.token_hex(8)}"
+    temporary = root / f".longtail-{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        final: str = name(temporary)
+        final: str = name()
         os.replace(temporary, root / final)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -145,16 +198,10 @@ def _sync_folder(root: Path) -> None:
         os.close(handle)
 
 
-def _remove_leftovers(root: Path, keep: set[str]) -> None:
-    for path in root.iterdir():
-        if path.name not in keep and _LEFTOVER.fullmatch(path.name):
-            path.unlink(missing_ok=True)
-
-
 def _manifest_bytes(body: Mapping[str, Any]) -> bytes:
     """The one way to spell a manifest, with the CRC-32 of everything else as its last member."""
     plain = json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
-    sealed = {**body, "~crc32": zlib.crc32(plain.encode())}  # "~" sorts last
+    sealed = {**body, _SEAL: zlib.crc32(plain.encode())}
     return (json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
@@ -164,16 +211,16 @@ def _manifest_bytes(body: Mapping[str, Any]) -> bytes:
 def read(
     folder: str | os.PathLike[str], kind: Kind, *, mmap: bool = True
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The verified arrays and meta data of `folder`. With `mmap` the arrays stay on disk and are read as they are used."""
+    """The verified arrays and meta data of `folder`. With `mmap` the arrays stay on disk until they are used."""
     root = Path(folder)
     body = _read_manifest(root, kind)
-    arrays = {name: _read_array(root, name, entry, mmap) for name, entry in body["arrays"].items()}
+    arrays = {name: _read_array(root, entry, mmap) for name, entry in body["arrays"].items()}
     return arrays, body["meta"]
 
 
 def holds(folder: str | os.PathLike[str], kind: Kind) -> bool:
     """Whether `folder` has a manifest of this kind (which may still turn out to be damaged)."""
-    return (Path(folder) / kind.manifest).is_file()
+    return os.path.isfile(Path(folder) / kind.manifest)
 
 
 def size(folder: str | os.PathLike[str], kind: Kind) -> int:
@@ -185,15 +232,15 @@ def size(folder: str | os.PathLike[str], kind: Kind) -> int:
 
 def _read_manifest(root: Path, kind: Kind) -> dict[str, Any]:
     path = root / kind.manifest
-    if not root.is_dir():
-        found = "is a file, not a folder" if root.exists() else "does not exist"
+    if not os.path.isdir(root):
+        found = "is a file, not a folder" if os.path.lexists(root) else "does not exist"
         raise ModelError(root, f"{found}; a {kind.noun} is a folder with a {kind.manifest}")
-    if not path.exists():
+    if not os.path.lexists(path):
         raise ModelError(root, f"holds no {kind.manifest}, so no complete {kind.noun}; was it saved to the end?")
     raw = _plain_bytes(path, limit=MAX_MANIFEST_BYTES)
     try:
         body = json.loads(raw)
-        seal = body.pop("~crc32")
+        seal = body.pop(_SEAL)
         intact = _manifest_bytes(body) == raw and type(seal) is int
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         intact = False
@@ -201,10 +248,11 @@ def _read_manifest(root: Path, kind: Kind) -> dict[str, Any]:
         raise ModelError(path, f"is damaged or was edited by hand; save the {kind.noun} again or restore the file")
     if body.get("format") != FORMAT:
         raise ModelError(
-            path, f"has format {body.get('format')!r}, but this version of longtail reads format {FORMAT}; upgrade longtail"
+            path,
+            f"has format {_shown(body.get('format'))}, but this version reads format {FORMAT}; upgrade longtail",
         )
     if body.get("kind") != kind.noun:
-        raise ModelError(path, f"describes a {body.get('kind')!r}, not a {kind.noun}")
+        raise ModelError(path, f"describes a {_shown(body.get('kind'))}, not a {kind.noun}")
     if not isinstance(body.get("meta"), dict) or not isinstance(body.get("arrays"), dict):
         raise ModelError(path, "lacks the members 'meta' and 'arrays'")
     if len(body["arrays"]) > MAX_ARRAYS:
@@ -216,55 +264,53 @@ def _read_manifest(root: Path, kind: Kind) -> dict[str, Any]:
 
 def _check_entry(path: Path, name: str, entry: Any) -> None:
     if not isinstance(entry, dict) or set(entry) != _ENTRY_KEYS:
-        raise ModelError(path, f"entry {name!r} must have exactly the members {', '.join(sorted(_ENTRY_KEYS))}")
+        raise ModelError(path, f"entry {_shown(name)} must have exactly the members {', '.join(sorted(_ENTRY_KEYS))}")
     match = _FILE_NAME.fullmatch(entry["file"]) if isinstance(entry["file"], str) else None
     if not match or match[1] != name:
-        raise ModelError(path, f"entry {name!r} names the file {str(entry['file'])[:80]!r}, which is not {name}-<crc32>.npy")
+        raise ModelError(path, f"entry {_shown(name)} names the file {_shown(entry['file'])}, not <entry>-<crc32>.npy")
     numbers = [entry["bytes"], entry["crc32"]]
     if not isinstance(entry["shape"], list) or len(entry["shape"]) not in (1, 2):
         raise ModelError(path, f"entry {name!r} must have a shape of one or two numbers")
     if any(type(number) is not int or not 0 <= number < 1 << 62 for number in numbers + entry["shape"]):
         raise ModelError(path, f"entry {name!r} has a size that is not a whole number from 0 to 2^62")
     if entry["dtype"] not in DTYPES:
-        raise ModelError(path, f"entry {name!r} has dtype {str(entry['dtype'])[:40]!r}; allowed are {', '.join(DTYPES)}")
+        raise ModelError(path, f"entry {name!r} has dtype {_shown(entry['dtype'])}; allowed are {', '.join(DTYPES)}")
     if entry["crc32"] != int(match[2], 16):
         raise ModelError(path, f"entry {name!r} has a crc32 that differs from the one in its file name")
 
 
-def _read_array(root: Path, name: str, entry: dict[str, Any], mmap: bool) -> np.ndarray:
+def _read_array(root: Path, entry: dict[str, Any], mmap: bool) -> np.ndarray:
     path = root / entry["file"]
     shape, dtype = tuple(entry["shape"]), np.dtype(entry["dtype"])
-    payload = math.prod(shape) * dtype.itemsize  # Python integers: no overflow
-    if not 0 < entry["bytes"] - payload <= MAX_HEADER_BYTES:
+    count = math.prod(shape)  # of Python integers: no overflow
+    offset = entry["bytes"] - count * dtype.itemsize
+    if not 0 < offset <= MAX_HEADER_BYTES or offset % _ALIGNMENT:
         raise ModelError(path, f"{entry['bytes']:,} bytes cannot hold shape {shape} of {dtype}")
-    file = _open_plain(path)
-    try:
+    with _open_plain(path) as file, _os_errors(path, "cannot be read"):
         found = os.fstat(file.fileno()).st_size
         if found != entry["bytes"]:
-            raise ModelError(path, f"has {found:,} bytes, but the manifest promises {entry['bytes']:,}; the copy is incomplete")
-        try:
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                raise ValueError(f"version {version}")
-            header = np.lib.format.read_array_header_1_0(file, max_header_size=MAX_HEADER_BYTES)
-        except (ValueError, OSError, TypeError, SyntaxError, EOFError) as error:
-            raise ModelError(path, "does not begin with a NumPy header; the file is damaged") from error
-        offset = file.tell()
-        if header != (shape, False, dtype) or offset != entry["bytes"] - payload:
+            raise ModelError(path, f"has {found:,} bytes, but the manifest promises {entry['bytes']:,}; copy it again")
+        if not _is_header(file.read(offset), shape, dtype):
             raise ModelError(path, f"its header does not describe {shape} of {dtype}, as the manifest does")
         if _crc(file) != entry["crc32"]:
             raise ModelError(path, "its checksum is wrong; the file is damaged, restore it from a copy")
-        if mmap and payload:
-            array = np.memmap(file, dtype, "r", offset, shape).view(np.ndarray)
-        else:
-            file.seek(offset)
-            array = np.fromfile(file, dtype, math.prod(shape)).reshape(shape)
-        if array.shape != shape:
-            raise ModelError(path, "was shortened while it was being read")
-    finally:
-        file.close()
+        try:
+            if mmap and count:
+                array = np.memmap(file, dtype, "r", offset, shape).view(np.ndarray)
+            else:
+                file.seek(offset)
+                array = np.fromfile(file, dtype, count).reshape(shape)
+        except ValueError as error:  # shortened in the meantime, or no elements in a shape that NumPy cannot count
+            raise ModelError(path, f"shape {shape} of {dtype} cannot be read: {error}") from error
     array.flags.writeable = False
     return array
+
+
+def _is_header(head: bytes, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether `head` is the .npy header of this array in C order; compared as text, never evaluated."""
+    fields = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
+    length = int.from_bytes(head[8:10], "little")
+    return head[:8] == _MAGIC and length == len(head) - 10 and head[10:].rstrip(b" \n") == fields.encode()
 
 
 def _open_plain(path: Path) -> IO[bytes]:
@@ -278,11 +324,17 @@ def _open_plain(path: Path) -> IO[bytes]:
 
 
 def _plain_bytes(path: Path, limit: int) -> bytes:
-    with _open_plain(path) as file:
+    with _open_plain(path) as file, _os_errors(path, "cannot be read"):
         raw = file.read(limit + 1)
     if len(raw) > limit:
         raise ModelError(path, f"is larger than {limit:,} bytes, the limit for a manifest")
     return raw
+
+
+def _shown(value: Any) -> str:
+    """A value of a stranger's manifest for a message of one line."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a huge number"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _crc(file: IO[bytes]) -> int:
@@ -307,7 +359,8 @@ def take(arrays: dict[str, np.ndarray], name: str, dtypes: str | tuple[str, ...]
     wanted = (dtypes,) if isinstance(dtypes, str) else dtypes
     if array.dtype.str not in wanted or array.ndim != ndim:
         raise ModelError(
-            where, f"array {name} has dtype {array.dtype.str} and {array.ndim} dimensions, not {'/'.join(wanted)} and {ndim}"
+            where,
+            f"array {name} has dtype {array.dtype.str} and {array.ndim} dimensions, not {'/'.join(wanted)} and {ndim}",
         )
     return array
 
@@ -315,15 +368,15 @@ def take(arrays: dict[str, np.ndarray], name: str, dtypes: str | tuple[str, ...]
 def check_csr(
     indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, shape: tuple[int, int], name: str, where: Path
 ) -> None:
-    """Refuse a CSR triple that a kernel could not trust: wrong lengths, indices out of range or unsorted, NaN, infinity."""
+    """Refuse a CSR triple that no kernel could trust: wrong lengths, indices out of range or unsorted, infinity."""
     n_rows, n_columns = shape
     if indptr.size != n_rows + 1 or indptr[0] != 0 or indptr[-1] != indices.size:
         raise ModelError(where, f"{name}_indptr does not span {n_rows:,} rows and {indices.size:,} entries")
-    if n_rows and (np.diff(indptr) < 0).any():
+    if (indptr[1:] < indptr[:-1]).any():  # not by np.diff, which wraps around
         raise ModelError(where, f"{name}_indptr decreases")
     if indices.size and (indices.min() < 0 or indices.max() >= n_columns):
         raise ModelError(where, f"{name}_indices leaves the range 0 to {n_columns - 1:,}")
-    rises = np.diff(indices) > 0
+    rises = indices[1:] > indices[:-1]
     starts = indptr[1:-1]
     rises[starts[(starts > 0) & (starts < indices.size)] - 1] = True  # a new row may begin anywhere
     if not rises.all():
@@ -345,10 +398,10 @@ def pack_strings(strings: Any) -> dict[str, np.ndarray]:
 
 def unpack_strings(utf8: np.ndarray, offsets: np.ndarray, name: str, where: Path) -> list[str]:
     """The strings of `pack_strings`, checked."""
-    if not offsets.size or offsets[0] != 0 or offsets[-1] != utf8.size or (np.diff(offsets) < 0).any():
+    if not offsets.size or offsets[0] != 0 or offsets[-1] != utf8.size or (offsets[1:] < offsets[:-1]).any():
         raise ModelError(where, f"{name}_offsets does not divide {utf8.size:,} bytes")
     raw, cuts = utf8.tobytes(), offsets.tolist()
     try:
-        return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in zip(cuts, cuts[1:], strict=False)]
+        return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(cuts)]
     except UnicodeDecodeError as error:
         raise ModelError(where, f"{name}_utf8 is not UTF-8") from error

@@ -1,0 +1,273 @@
+"""Every check of what a user hands in. Returns canonical arrays or raises; kernels trust what comes from here.
+
+Canonical X: csr_array, float32, finite, indices sorted, unique and in range. Canonical Y: csr_array of int32 ones,
+likewise. The user's own arrays are never changed.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
+
+from longtail.errors import InputError
+
+MAX_COLUMNS = 2**31 - 2  # features and labels are numbered by int32, and the bias may add a column
+
+# --- features --------------------------------------------------------------------------------------------------------
+
+
+def features(X: Any, *, estimator: Any = None, reset: bool = False) -> sp.csr_array:
+    """Canonical X. With an estimator, scikit-learn's bookkeeping of `n_features_in_` is kept (`reset`) or compared."""
+    options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "accept_large_sparse": True}
+    try:
+        if sp.issparse(X):
+            X = canonical_csr(X)
+        with np.errstate(over="ignore"):  # 1e39 becomes infinity, which is then refused
+            if estimator is None:
+                X = check_array(X, **options)
+            else:
+                X = validate_data(estimator, X, reset=reset, **options)
+    except ValueError as error:
+        raise _input_error(error) from None
+    return sp.csr_array(X)
+
+
+def canonical_csr(matrix: Any) -> sp.csr_array:
+    """A csr_array with sorted, unique indices that were proved to lie in range; shares memory where it can."""
+    if sp.issparse(matrix):
+        _check_structure(matrix)
+    csr = sp.csr_array(matrix)
+    _check_structure(csr)
+    csr.check_format()
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
+def _check_structure(matrix: Any) -> None:
+    """Refuse index arrays that compiled loops would follow out of bounds; SciPy's own check lets some of them pass."""
+    if matrix.ndim != 2:
+        raise InputError(f"expected a matrix of two dimensions, but the sparse array has shape {matrix.shape}")
+    if matrix.shape[1] > MAX_COLUMNS:
+        raise InputError(f"{matrix.shape[1]:,} columns are more than the {MAX_COLUMNS:,} that can be numbered")
+    sound = True
+    if matrix.format == "coo":
+        sound = all(
+            len(ids) == len(matrix.data) and _within(ids, size)
+            for ids, size in zip((matrix.row, matrix.col), matrix.shape, strict=True)
+        )
+    elif matrix.format in ("csr", "csc", "bsr"):
+        indptr, indices = matrix.indptr, matrix.indices
+        block = getattr(matrix, "blocksize", (1, 1))
+        n, width = (size // step for size, step in zip(matrix.shape, block, strict=True))
+        if matrix.format == "csc":
+            n, width = width, n
+        sound = (
+            len(indptr) == n + 1
+            and indptr[0] == 0
+            and indptr[-1] <= len(indices) == len(matrix.data)
+            and not (indptr[1:] < indptr[:-1]).any()  # not by np.diff, which wraps around
+            and _within(indices[: indptr[-1]], width)
+        )
+    if not sound:
+        raise InputError(
+            f"the index arrays of the {matrix.format} matrix are damaged: an index is out of range, or lengths disagree"
+        )
+
+
+def _within(ids: np.ndarray, size: int) -> bool:
+    return ids.dtype.kind == "i" and (not ids.size or bool(ids.min() >= 0 and ids.max() < size))
+
+
+def _input_error(error: ValueError) -> InputError:
+    """scikit-learn's message as ours, on one line."""
+    return error if isinstance(error, InputError) else InputError(" ".join(str(error).split()))
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+def labels(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool]:
+    """Canonical Y, the names of its columns, and whether each row has exactly one label (a multi-class problem).
+
+    Y is a sparse or dense 0/1 indicator (names are then column numbers), a 1-d array of classes, or a list with one
+    collection of hashable names per row.
+    """
+    if Y is None:
+        raise InputError("fit requires y to be passed, but the target y is None; give the labels of every row")
+    try:
+        if sp.issparse(Y):
+            Y, names = _indicator(Y)
+        elif _is_label_lists(Y):
+            Y, names = encode(Y)
+        else:
+            Y, names = _from_array(Y)
+    except ValueError as error:
+        raise _input_error(error) from None
+    if Y.shape[0] != n_samples:
+        raise InputError(f"Y has {Y.shape[0]} rows but X has {n_samples}; each row of Y labels one row of X")
+    if Y.shape[1] == 0:
+        raise InputError("Y has no labels at all; give at least one")
+    multiclass = bool((np.diff(Y.indptr) == 1).all())
+    return Y, names, multiclass
+
+
+def _indicator(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
+    csr = canonical_csr(Y)
+    if csr.nnz and not ((csr.data == 0) | (csr.data == 1)).all():
+        worst = csr.data[(csr.data != 0) & (csr.data != 1)][0]
+        raise InputError(f"an indicator Y holds only 0 and 1, but {worst} was found; pass class numbers as a 1-d array")
+    if not csr.data.all():
+        csr = csr.copy()
+        csr.eliminate_zeros()
+    return _ones(csr.indices, csr.indptr, csr.shape), np.arange(csr.shape[1])
+
+
+def _is_label_lists(Y: Any) -> bool:
+    if isinstance(Y, np.ndarray) and (Y.dtype != object or Y.ndim != 1):
+        return False
+    if isinstance(Y, str | bytes) or not hasattr(Y, "__len__"):
+        return False
+    first = next((row for row in Y if row is not None), None) if len(Y) else None
+    return isinstance(first, list | tuple | set | frozenset) or (isinstance(first, np.ndarray) and first.ndim == 1)
+
+
+def encode(rows: Iterable[Any], names: Sequence[Hashable] | None = None) -> tuple[sp.csr_array, np.ndarray]:
+    """One collection of names per row -> indicator and sorted names (or the given ones; others are then errors)."""
+    rows = [_names_of(i, row) for i, row in enumerate(rows)]
+    if names is None:
+        names = _sorted({name for row in rows for name in row})
+    column = {name: j for j, name in enumerate(names)}
+    if len(column) != len(names):
+        raise InputError("label names repeat; each label has one name")
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=indptr[1:])
+    try:
+        indices = np.fromiter((column[name] for row in rows for name in row), np.int32, count=int(indptr[-1]))
+    except KeyError as error:
+        raise InputError(f"label {error.args[0]!r} is not among the {len(column)} known names") from None
+    Y = _ones(indices, indptr, (len(rows), len(names)))
+    Y.sort_indices()
+    return Y, name_array(names)
+
+
+def _names_of(i: int, row: Any) -> list[Hashable]:
+    if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
+        raise InputError(
+            f"row {i} of Y is {type(row).__name__} {str(row)[:40]!r}, but the first one is a list of labels; "
+            "give a list for every row (an empty one for no labels)"
+        )
+    try:
+        return list(dict.fromkeys(row.tolist() if isinstance(row, np.ndarray) else row))
+    except TypeError as error:
+        raise InputError(f"row {i} of Y holds a label that is not hashable ({error}); use strings or numbers") from None
+
+
+def _sorted(names: set[Hashable]) -> list[Hashable]:
+    try:
+        return sorted(names)  # type: ignore[type-var]
+    except TypeError:  # names of several types: by type, then by how they print
+        return sorted(names, key=lambda name: (type(name).__name__, repr(name)))
+
+
+def name_array(names: Sequence[Any]) -> np.ndarray:
+    """Names as a 1-d array: integers and strings as themselves, anything else (tuples, mixtures) as objects.
+
+    Strings, too, stay objects where NumPy's fixed width would lose a NUL at the end of a name, or much memory (one long
+    name among millions of short ones).
+    """
+    if len(names) and all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in names):
+        array = np.array(names)
+        if array.dtype.kind == "i":
+            return array
+    elif all(isinstance(name, str) and not name.endswith("\0") for name in names):
+        lengths = [len(name) for name in names]
+        if max(lengths, default=0) * len(names) <= 8 * sum(lengths) + 2**20:
+            return np.array(names, dtype=str)
+    array = np.empty(len(names), object)
+    array[:] = list(names)
+    return array
+
+
+def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
+    Y = np.asarray(Y)
+    if Y.ndim == 2 and Y.shape[1] > 1:
+        return _indicator(sp.csr_array(check_array(Y, dtype="numeric")))
+    Y = column_or_1d(Y, warn=True)
+    if Y.dtype == object:
+        Y = name_array(Y.tolist())
+    if Y.dtype.kind == "f" and not np.isfinite(Y).all():
+        raise InputError("Y contains NaN or infinity; a class is a string or a whole number")
+    check_classification_targets(Y)
+    names, columns = np.unique(Y, return_inverse=True)
+    return _ones(columns, np.arange(len(Y) + 1), (len(Y), len(names))), names
+
+
+def _ones(indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
+    """An indicator over these columns; int64 index arrays only where int32 cannot count the entries."""
+    width = np.int32 if len(indices) <= np.iinfo(np.int32).max else np.int64
+    data = np.ones(len(indices), np.int32)
+    return sp.csr_array((data, indices.astype(width, copy=False), indptr.astype(width, copy=False)), shape=shape)
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+def number(
+    owner: Any, name: str, *, least: float | None = None, above: float | None = None, whole: bool = False
+) -> None:
+    """The parameter `name` of `owner` is a finite number within these bounds (a whole one if `whole`)."""
+    value: Any = getattr(owner, name)
+    kind: Any = numbers.Integral if whole else numbers.Real
+    bounds = f" of at least {least}" if least is not None else f" above {above}" if above is not None else ""
+    wrong = isinstance(value, bool) or not isinstance(value, kind) or not _fits(value, whole)
+    if wrong or (least is not None and value < least) or (above is not None and value <= above):
+        noun = "a whole number" if whole else "a number"
+        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be {noun}{bounds}. Got {value!r} instead.")
+
+
+def _fits(value: Any, whole: bool) -> bool:
+    """Whether int64 or float64 can hold the number."""
+    if whole:
+        return -(2**63) <= int(value) < 2**63
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond every float
+        return False
+
+
+def choice(owner: Any, name: str, allowed: Sequence[str]) -> None:
+    """The parameter `name` of `owner` is one of these words."""
+    value = getattr(owner, name)
+    if not isinstance(value, str) or value not in allowed:
+        words = ", ".join(repr(word) for word in allowed)
+        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be one of {words}. Got {value!r} instead.")
+
+
+def n_jobs(owner: Any) -> None:
+    """None, -1, -2, ... or a positive whole number."""
+    value = owner.n_jobs
+    if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral) or value == 0):
+        raise InputError(
+            f"The 'n_jobs' parameter of {_owner(owner)} must be None, a positive number of threads, or -1 for all "
+            f"cores. Got {value!r} instead."
+        )
+
+
+def top_k(k: Any) -> int:
+    """A whole number of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, the number of labels to return. Got {k!r} instead.")
+    return int(k)
+
+
+def _owner(owner: Any) -> str:
+    return owner if isinstance(owner, str) else type(owner).__name__

@@ -1,0 +1,129 @@
+"""The command line: `longtail train | predict | evaluate | inspect | explain | data | demo`.
+
+One verb per file. Results go to standard output, progress (only to a terminal), warnings and errors to standard error.
+Nothing heavy is imported before a verb runs, so that `longtail --help` answers at once.
+
+Exit codes: 0 done, 1 an error of the data, the model or the machine, 2 wrong usage, 130 stopped by Ctrl-C,
+141 the reader of standard output went away (`| head`). Every error is one line; `--traceback` shows where it arose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback as tracebacks
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import longtail
+from longtail.cli import data, demo, evaluate, explain, inspect, predict, train
+from longtail.cli.options import STYLE, add
+from longtail.cli.output import UsageError, note, say
+from longtail.cli.reading import READING
+from longtail.errors import LongtailError
+
+TRACEBACK = "LONGTAIL_TRACEBACK"
+INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for programs ended by SIGINT and by SIGPIPE
+
+
+class Verbs(TyperGroup):
+    """The verbs, with every way a command can end turned into an exit code and at most one line."""
+
+    def main(self, args: Any = None, prog_name: str | None = None, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter is no reason to stop
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
+        except Exception as error:
+            code = _report(error)
+        code = code if isinstance(code, int) else 0
+        if standalone_mode:
+            sys.exit(code)
+        return code
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("default")
+                for quiet in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ImportWarning):
+                    warnings.simplefilter("ignore", quiet)
+                warnings.showwarning = lambda message, *_, **__: note(f"Warning: {message}")
+                super().invoke(ctx)
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            note("Interrupted.")
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _forget_stdout()
+            raise typer.Exit(PIPE_CLOSED) from None
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong; the exit code."""
+    if os.environ.get(TRACEBACK):
+        tracebacks.print_exception(error)
+    if hasattr(error, "format_message"):  # from typer, whose releases keep these classes in different places
+        place = getattr(getattr(error, "ctx", None), "command_path", "longtail")
+        note(f"Error: {error.format_message().rstrip('.')}; see {place} --help")
+        return int(getattr(error, "exit_code", 2))
+    note(f"Error: {_reason(error)}")
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, LongtailError | UsageError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    if isinstance(error, MemoryError):
+        return "the memory of this machine does not suffice; use fewer rows, features or labels, or a larger machine"
+    return f"{type(error).__name__}: {error} (this should not happen; {TRACEBACK}=1 shows where it did)"
+
+
+def _forget_stdout() -> None:
+    """Python flushes standard output once more as it ends, and must not fail again."""
+    with contextlib.suppress(OSError, ValueError):  # not a real file, as in tests
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Extreme classification: train, store, query and explain linear classifiers over very many labels.",
+    epilog="Start with: longtail demo",
+    pretty_exceptions_enable=False,
+    **STYLE,
+)
+
+
+@app.callback(invoke_without_command=True)
+def longtail_(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error arose.")] = False,
+) -> None:
+    if traceback:
+        os.environ[TRACEBACK] = "1"
+    if version:
+        say(f"longtail {longtail.__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        say(ctx.get_help())
+
+
+add(app, train.train, train.groups)
+add(app, predict.predict, {"reading": READING})
+add(app, evaluate.evaluate, {"reading": READING})
+add(app, inspect.inspect, {})
+add(app, explain.explain, {"reading": READING})
+add(app, data.data, data.groups)
+add(app, demo.demo, {})
+
+
+def main() -> None:
+    """The program `longtail`."""
+    app(prog_name="longtail")

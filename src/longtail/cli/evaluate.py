@@ -1,0 +1,88 @@
+"""`longtail evaluate MODEL DATA`: how good the predictions are, overall and for frequent, middling and rare labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.output import UsageError, say, say_json
+from longtail.cli.reading import Data, Json, Model, load_model, read_data, top_labels
+
+if TYPE_CHECKING:
+    from longtail.data import Dataset
+    from longtail.methods import ExtremeClassifier
+    from longtail.metrics import Evaluation
+    from longtail.topk import TopK
+
+EXAMPLES = 5  # rows shown in a report
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            "--train", metavar="DATA", help="The training data: label frequencies, which PSP@k and the bands need."
+        ),
+    ] = None,
+    ks: Annotated[str | None, typer.Option("--ks", "--top-k", metavar="K,K,…", help="The k of P@k and others.")] = None,
+    propensity: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="A B", help="Constants of the propensity model of PSP@k.")
+    ] = None,
+    report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page, too.")] = None,
+    json: Json = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Measure P@k, nDCG@k, recall@k and, with --train, PSP@k of MODEL on DATA."""
+    options: dict[str, Any] = {"ks": _numbers(ks)} if ks is not None else {}
+    if propensity is not None:
+        options |= {"A": propensity[0], "B": propensity[1]}
+    clf = load_model(model)
+    from longtail import metrics
+    from longtail.metrics.evaluation import KS
+
+    dataset, _ = read_data(data, reading, like=clf.model_)
+    train_Y = None if train is None else read_data(train, reading, like=clf.model_)[0].Y
+    top, seconds = top_labels(clf, dataset.X, max(options.get("ks", KS)))
+    evaluation = metrics.evaluate(dataset.Y, top, train_Y=train_Y, **options)
+    microseconds = 1e6 * seconds / dataset.n_samples
+    if json:
+        say_json({"model": model, "data": data, **evaluation.as_dict(), "predict_microseconds_per_row": microseconds})
+    else:
+        say(evaluation)
+        say("" if train else "PSP@k needs label frequencies of the training data; add --train DATA for it.")
+        say(f"Predicting took {microseconds:,.0f} µs per row.")
+    if report is not None:
+        counts = (dataset.Y if train_Y is None else train_Y).sum(axis=0)
+        _page(model, data, clf, dataset, top, evaluation, counts).write_html(report)
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in words.split(","))
+    except ValueError:
+        raise UsageError(f"--ks takes whole numbers such as 1,3,5, but got {words!r}") from None
+
+
+def _page(
+    model: str, data: str, clf: ExtremeClassifier, dataset: Dataset, top: TopK, evaluation: Evaluation, counts: Any
+) -> Any:
+    from longtail.cli.examples import example
+    from longtail.report import BandBars, Examples, Facts, FrequencyCurve, Report, Section, Table
+
+    sizes = {"rows": dataset.n_samples, "features": dataset.n_features, "labels": dataset.n_labels}
+    sections = [
+        Section("Data", Facts(sizes), FrequencyCurve(counts)),
+        Section(
+            "Scores",
+            BandBars(evaluation, [name for name in evaluation.overall if name.startswith("P@")]),
+            Table.of(evaluation),
+        ),
+    ]
+    if dataset.texts is not None:
+        shown = range(0, dataset.n_samples, max(1, dataset.n_samples // EXAMPLES))[:EXAMPLES]
+        sections.append(Section("Examples", Examples([example(clf, dataset, i, top) for i in shown])))
+    return Report(f"Evaluation of {model}", f"{clf.method} on {data}", sections)

@@ -1,0 +1,72 @@
+"""`longtail explain MODEL --text "…"`: which features made the score of a label."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.output import UsageError, say, say_json
+from longtail.cli.reading import Json, Model, label_called, load_model, read_data
+from longtail.errors import InputError
+
+if TYPE_CHECKING:
+    from longtail.methods import ExtremeClassifier
+    from longtail.models import Explanation
+
+
+def explain(
+    model: Model,
+    text: Annotated[str | None, typer.Option("--text", help="The text to explain.")] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DATA", help="A data file with the row to explain.")
+    ] = None,
+    row: Annotated[int, typer.Option("--row", min=0, help="Which row of --data, from 0.")] = 0,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="The label; the best one if not given.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many features to show.")] = 10,
+    json: Json = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Explain the score of a label for one text, or for one row of a data file, by its features."""
+    if (text is None) == (data is None):
+        raise UsageError("explain needs either --text or --data; see longtail explain --help")
+    clf = load_model(model)
+    x = _row(clf, text, data, row, reading)
+    column = int(clf.predict_topk(x, 1).labels[0, 0]) if label is None else label_called(clf, label)
+    explanation = clf.explain(x, column)
+    say_json(_as_dict(explanation, top)) if json else say(_for_people(explanation, top))
+
+
+def _row(clf: ExtremeClassifier, text: str | None, data: str | None, row: int, reading: dict[str, Any]) -> Any:
+    if text is not None:
+        return clf._rows([text])
+    dataset, _ = read_data(str(data), reading, like=clf.model_)
+    if row >= dataset.n_samples:
+        raise InputError(f"{data} has the rows 0 to {dataset.n_samples - 1:,}, but row {row:,} was asked for")
+    return dataset.X[[row]]
+
+
+def _as_dict(explanation: Explanation, top: int) -> dict[str, Any]:
+    name = explanation.name
+    return {
+        "label": name.item() if hasattr(name, "item") else name,
+        "score": explanation.score,
+        "bias": explanation.bias,
+        "contributions": [asdict(part) for part in explanation.contributions[:top]],
+    }
+
+
+def _for_people(explanation: Explanation, top: int) -> str:
+    from longtail.report import Paragraph, Table
+
+    head = Paragraph(f"{explanation.name} has the score {explanation.score:+.3f}")
+    shown, rest = explanation.contributions[:top], explanation.contributions[top:]
+    rows = [[f"{part.contribution:+.3f}", f"{part.value:.3f}", f"{part.weight:+.3f}", part.feature] for part in shown]
+    if rest:
+        rows.append([f"{sum(part.contribution for part in rest):+.3f}", "", "", f"({len(rest):,} more features)"])
+    rows.append([f"{explanation.bias:+.3f}", "", "", "(bias)"])
+    return f"{head}\n\n{Table(['share', 'value', 'weight', 'feature'], rows)}"

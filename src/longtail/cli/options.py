@@ -1,0 +1,139 @@
+"""Command-line options from a signature and its docstring: an estimator says once what it takes.
+
+Types and defaults come from `__init__`, help from the section "Parameters" of the class docstring. An option that is
+not given is not passed on, so every default stays in its one home. Importing an estimator takes a second or more; a
+command can put it off until it is called.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+import typer.main
+from typer.core import TyperCommand
+
+Groups = Mapping[str, Sequence[inspect.Parameter]]
+SIMPLE = (bool, int, float, str)
+# Plain help: it shows long options whole, and needs a third of the time of help that is drawn with rich.
+STYLE: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--help"]}, "rich_markup_mode": None}
+
+
+def option(name: str, kind: Any, flag: str, **how: Any) -> inspect.Parameter:
+    """An optional keyword `name` of a command; None when it is not given."""
+    annotation = Annotated[kind | None, typer.Option(flag, **how)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
+    """One option per parameter of `target`, spelled with `prefix`."""
+    hints = typing.get_type_hints(target.__init__)  # type: ignore[misc]
+    entries = parameter_help(target)
+    found = []
+    for name, parameter in inspect.signature(target).parameters.items():
+        kind, flag = option_type(hints[name]), (prefix + name).replace("_", "-")
+        metavar, text = entries.get(name, (None, ""))
+        default = default_text(parameter.default)
+        found.append(
+            option(
+                prefix + name,
+                kind,
+                f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+                help=f"{text}  [default: {default}]" if default else text,
+                metavar=metavar,
+                show_default=False,
+            )
+        )
+    return found
+
+
+def option_type(hint: Any) -> Any:
+    """What a terminal can spell of a parameter's type: a number, a word, a switch, or a pair of these."""
+    members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return next((member for member in members if member in SIMPLE or typing.get_origin(member) is tuple), str)
+
+
+def default_text(value: Any) -> str:
+    """The default as it would be typed; nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+# --- help ------------------------------------------------------------------------------------------------------------
+
+_SECTION = re.compile(r"^Parameters\n-+\n(.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY = re.compile(r"(?P<names>\w+(?:, \w+)*) : (?P<rest>.+)")
+_CHOICES = re.compile(r"\{([^}]*)\}")
+_TYPE = re.compile(r"(float|int|str|bool|tuple)\b")
+
+
+def parameter_help(target: type) -> dict[str, tuple[str | None, str]]:
+    """Parameter name -> its choices, as `a|b`, where it has some, and what the docstring says of it, in one line.
+
+    An entry is `name : type` with the description on the lines below it, or `name, name : description` in one.
+    """
+    section = _SECTION.search(inspect.getdoc(target) or "")
+    entries: list[tuple[str, str, list[str]]] = []
+    for line in section[1].splitlines() if section else []:
+        entry = _ENTRY.fullmatch(line)
+        if entry:
+            entries.append((entry["names"], entry["rest"], []))
+        elif entries:
+            entries[-1][2].append(line.strip())
+    return {name: _entry(rest, lines) for names, rest, lines in entries for name in names.split(", ")}
+
+
+def _entry(rest: str, lines: list[str]) -> tuple[str | None, str]:
+    choices = _CHOICES.match(rest)
+    if choices:
+        return "|".join(re.findall(r"[\w-]+", choices[1])), " ".join(lines)
+    text = " ".join(lines) if lines and rest[:1].islower() and _TYPE.match(rest) else " ".join([rest, *lines])
+    return None, text[:1].upper() + text[1:]
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def with_options(function: Callable[..., None], groups: Groups) -> Callable[..., None]:
+    """`function` with more options; those of a group that were given arrive as a dict in the keyword of that name."""
+    own = inspect.signature(function, eval_str=True)
+
+    def command(**given: Any) -> None:
+        taken = {name: {each.name: given.pop(each.name) for each in group} for name, group in groups.items()}
+        chosen = {name: {key: v for key, v in values.items() if v is not None} for name, values in taken.items()}
+        function(**given, **chosen)
+
+    fixed = [parameter for name, parameter in own.parameters.items() if name not in groups]
+    parameters = [*fixed, *(each for group in groups.values() for each in group)]
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def add(app: typer.Typer, function: Callable[..., None], groups: Groups | Callable[[list[str]], Groups]) -> None:
+    """Make `function` a command of `app`. If `groups` is a function, it gets the words of the command when that runs."""
+    if not callable(groups):
+        app.command()(with_options(function, groups))
+        return
+    make: Callable[[list[str]], Groups] = groups
+
+    class Lazy(TyperCommand):
+        def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+            tool = typer.Typer(**STYLE, add_completion=False)
+            tool.command()(with_options(function, make(args)))
+            return typer.main.get_command(tool).make_context(info_name, args, parent=parent, **extra)
+
+    def named() -> None:
+        """Stands for the command in the list of all commands."""
+
+    named.__name__, named.__doc__ = function.__name__, function.__doc__
+    app.command(cls=Lazy)(named)

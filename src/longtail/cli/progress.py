@@ -1,0 +1,80 @@
+"""Progress on standard error, where a person sees it: a spinner or a bar with the time left, and silence in files and pipes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Step:
+    """One step of a command. `update(done, total)` moves its bar; `seconds` is how long it took."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._bar: Any = None
+
+    def update(self, done: int, total: int) -> None:
+        if self._bar is not None:
+            self._bar.update(done, total)
+
+
+@contextmanager
+def step(title: str, unit: str = "") -> Iterator[Step]:
+    """A step of a command, shown while it runs and gone when it is done."""
+    this = Step()
+    start = time.perf_counter()
+    try:
+        if sys.stderr.isatty():
+            with _shown(title, unit) as this._bar:
+                yield this
+        else:
+            yield this
+    finally:
+        this.seconds = time.perf_counter() - start
+
+
+class _Bar:
+    def __init__(self, progress: Any, title: str, unit: str) -> None:
+        self.progress, self.title, self.unit = progress, title, unit
+        self.task = progress.add_task(title, total=None, count="")
+
+    def update(self, done: int, total: int) -> None:
+        count = f"{done:,} of {total:,} {self.unit}"
+        self.progress.update(self.task, completed=done, total=total, count=count, description=self.title)
+
+    def compiling(self) -> None:
+        self.progress.update(self.task, description=f"{self.title} (compiling kernels, once)")
+
+
+@contextmanager
+def _shown(title: str, unit: str) -> Iterator[_Bar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    words = TextColumn("{task.description}", markup=False)
+    counts = TextColumn("{task.fields[count]}", markup=False)
+    left = TimeRemainingColumn() if unit else TimeElapsedColumn()
+    parts = [SpinnerColumn(), words, *([BarColumn(), counts] if unit else []), left]
+    with Progress(*parts, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
+        bar = _Bar(progress, title, unit)
+        with _compiler_watched(bar):
+            yield bar
+
+
+@contextmanager
+def _compiler_watched(bar: _Bar) -> Iterator[None]:
+    """Say so when Numba really compiles, which takes seconds; kernels from its cache on disk run no compiler pass."""
+    from numba.core import event
+
+    class Watch(event.Listener):
+        def on_start(self, event: Any) -> None:
+            bar.compiling()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with event.install_listener("numba:run_pass", Watch()):
+        yield

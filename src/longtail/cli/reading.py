@@ -1,0 +1,126 @@
+"""The data and model arguments of the verbs, the options that say how to read data, and reading itself."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.options import option, options_of
+from longtail.cli.progress import Step, step
+from longtail.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    import inspect
+
+    from scipy.sparse import csr_array
+
+    from longtail.data import Dataset, TextFeatures
+    from longtail.methods import ExtremeClassifier
+    from longtail.topk import TopK
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - for standard input.")]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+ROWS = 8192  # rows predicted between two steps of a bar, or two writes
+SUGGEST_AMONG = 100_000  # labels; searching more of them for a similar name takes too long
+
+
+def _how(name: str, kind: Any, flag: str, text: str, metavar: str | None = None) -> inspect.Parameter:
+    return option(name, kind, flag, help=text, metavar=metavar)
+
+
+READING = [
+    _how("labels", str, "--labels", "The labels, where they are in a file of their own.", "FILE"),
+    _how(
+        "format",
+        str,
+        "--format",
+        "xmc, split, npz, jsonl, csv, tsv or dataset, where the file name does not tell.",
+        "NAME",
+    ),
+    _how("text_field", str, "--text-field", "Texts: the field or column of the text.", "NAME"),
+    _how("labels_field", str, "--labels-field", "Texts: the field or column of the labels.", "NAME"),
+    _how("label_separator", str, "--label-separator", "Texts: what divides the labels in a column.", "SIGN"),
+    _how("zero_based", bool, "--zero-based/--one-based", "Vectors: where feature numbers begin."),
+]
+NAMING = [
+    _how("label_names", str, "--label-names", "A file with one label name per line.", "FILE"),
+    _how("feature_names", str, "--feature-names", "A file with one feature name per line.", "FILE"),
+]
+
+
+def text_options() -> list[inspect.Parameter]:
+    """`--text-…`: the parameters of TextFeatures."""
+    from longtail.data import TextFeatures
+
+    return options_of(TextFeatures, prefix="text_")
+
+
+def text_features(options: dict[str, Any]) -> TextFeatures | None:
+    """What the given `--text-…` options ask for, checked before a long file is read."""
+    if not options:
+        return None
+    from longtail.data import TextFeatures
+
+    features = TextFeatures(**{name.removeprefix("text_"): value for name, value in options.items()})
+    features._check_parameters()
+    return features
+
+
+def read_data(path: str, reading: dict[str, Any], **more: Any) -> tuple[Dataset, float]:
+    """The data, which has at least one row, and the seconds that reading took."""
+    from longtail.data import read
+
+    like = more.get("like")
+    if path == "-" and "format" not in reading and getattr(like, "features", None) is not None:
+        reading = {**reading, "format": "jsonl"}  # a model of texts
+    with step(f"Reading {path}") as reading_step:
+        data = read(path, **reading, **more)
+    if not data.n_samples:
+        raise DataError("<stdin>" if path == "-" else path, "holds no rows")
+    return data, reading_step.seconds
+
+
+def load_model(path: str) -> ExtremeClassifier:
+    from longtail.methods import load
+
+    with step(f"Loading {path}"):
+        return load(path)
+
+
+def predictions(clf: ExtremeClassifier, X: csr_array, k: int, shown: Step) -> Iterator[TopK]:
+    """The k best labels, some thousand rows at a time."""
+    for start in range(0, X.shape[0], ROWS):
+        yield clf.predict_topk(X[start : start + ROWS], k)
+        shown.update(min(start + ROWS, X.shape[0]), X.shape[0])
+
+
+def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, float]:
+    """The k best labels of all rows, and the seconds it took."""
+    import numpy as np
+
+    from longtail.topk import TopK
+
+    with step("Predicting", "rows") as predicting:
+        parts = list(predictions(clf, X, k, predicting))
+    labels, scores = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "scores"))
+    return TopK(labels, scores), predicting.seconds
+
+
+def label_called(clf: ExtremeClassifier, name: str) -> int:
+    """The column of the label with this name, which is a number where labels have no names."""
+    numbered = clf.classes_.dtype.kind in "iu"
+    try:
+        return clf.label_id(int(name) if numbered else name)
+    except (ValueError, InputError):
+        pass
+    if numbered:
+        raise InputError(f"there is no label {name!r}; the {len(clf.classes_):,} labels of the model are numbers")
+    names = [str(each) for each in clf.classes_[:SUGGEST_AMONG]]
+    near = difflib.get_close_matches(name, names, n=3)
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise InputError(f"there is no label {name!r} among the {len(clf.classes_):,} of the model{hint}")

@@ -1,0 +1,160 @@
+"""`longtail train DATA MODEL`: from a data file to a model folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.options import Groups, options_of
+from longtail.cli.output import UsageError, duration, say, say_json, size
+from longtail.cli.progress import step
+from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
+from longtail.errors import ModelError
+
+if TYPE_CHECKING:
+    from longtail.methods import ExtremeClassifier
+
+DEFAULT_METHOD = "one-vs-all"
+
+
+def train(
+    data: Data,
+    model: Annotated[str, typer.Argument(help="The folder to save the model in.")],
+    method: Annotated[
+        str, typer.Option("--method", help="The training method; its options are listed below.")
+    ] = DEFAULT_METHOD,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds.")] = False,
+    json: Json = False,
+    *,
+    reading: dict[str, Any],
+    method_options: dict[str, Any],
+    text_options: dict[str, Any],
+) -> None:
+    """Train a model on DATA and save it in the folder MODEL.
+
+    The model keeps the names of labels and features, and for texts the way to make features of them.
+    """
+    check_target(model, force=force)
+    clf, features = estimator_of(method, method_options), text_features(text_options)
+    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"features": features}))
+    with step("Training", "labels") as training:
+        clf.fit(dataset, progress=training.update)
+    save_seconds = save(clf, model)
+    from longtail import store
+
+    outcome = getattr(clf, "outcome_", None)
+    unsolved = None if outcome is None else int((~outcome.converged).sum())
+    result = {
+        "model": model,
+        "method": method,
+        "rows": dataset.n_samples,
+        "features": dataset.n_features,
+        "labels": dataset.n_labels,
+        "weights": int(clf.model_.W.nnz),
+        "labels_stopped_early": unsolved,
+        "read_seconds": round(read_seconds, 3),
+        "train_seconds": round(training.seconds, 3),
+        "save_seconds": round(save_seconds, 3),
+        "model_bytes": store.model_size(model),
+    }
+    say_json(result) if json else say(_for_people(result))
+
+
+def _for_people(result: dict[str, Any]) -> Any:
+    from longtail.report import Facts
+
+    times = ("read", "train", "save")
+    return Facts(
+        {
+            **{key: result[key] for key in ("rows", "features", "labels", "weights")},
+            "seconds": ", ".join(f"{word} {duration(result[f'{word}_seconds'])}" for word in times),
+            "stopped early": "-"
+            if result["labels_stopped_early"] is None
+            else f"{result['labels_stopped_early']:,} labels",
+            "model": f"{result['model']} ({size(result['model_bytes'])})",
+        }
+    )
+
+
+# --- the method ------------------------------------------------------------------------------------------------------
+
+
+def method_class(name: str) -> type[ExtremeClassifier]:
+    from longtail.methods import METHODS
+
+    if name not in METHODS:
+        raise UsageError(f"unknown method {name!r}; known methods: {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def estimator_of(method: str, options: dict[str, Any]) -> ExtremeClassifier:
+    """The estimator with these parameters, checked before a long file is read."""
+    clf = method_class(method)(**options)
+    clf._check_parameters()
+    return clf
+
+
+def groups(words: list[str]) -> Groups:
+    """The options of `train` for the method that the words of the command name."""
+    method = _method_in(words)
+    return {
+        "method_options": options_of(method_class(method)),
+        "text_options": text_options(),
+        "reading": [*READING, *NAMING],
+    }
+
+
+def _method_in(words: list[str]) -> str:
+    """The value of `--method`, found before the other options can be: which ones there are depends on it."""
+    method = DEFAULT_METHOD
+    for word, following in zip(words, [*words[1:], DEFAULT_METHOD], strict=True):
+        if word == "--method":
+            method = following
+        elif word.startswith("--method="):
+            method = word.removeprefix("--method=")
+    return method
+
+
+# --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def check_target(model: str, *, force: bool) -> None:
+    """Refuse a folder that cannot take the model, before hours of training rather than after."""
+    from longtail import folder
+
+    target = Path(model)
+    if target.is_dir() and folder.holds(target, folder.MODEL):
+        if not force:
+            raise ModelError(model, "holds a model already; add --force to replace it, or choose another folder")
+    elif target.is_dir() and any(
+        not path.name.endswith(".npy") and path.name[:5] != ".tmp-" for path in target.iterdir()
+    ):
+        raise ModelError(model, "the folder is not empty and holds no model; choose a new or empty folder")
+    elif target.exists() and not target.is_dir():
+        raise ModelError(model, "is a file; a model is saved as a folder, so choose another name")
+    there = next(path for path in (target, *target.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ModelError(model, f"cannot be written: {error.strerror or error}") from error
+
+
+def save(clf: ExtremeClassifier, model: str) -> float:
+    """Save the model, all or nothing; the seconds it took."""
+    from longtail import folder
+
+    new = not os.path.exists(model)
+    try:
+        with step(f"Saving {model}") as saving:
+            clf.save(model)
+    except BaseException:
+        if new and not folder.holds(model, folder.MODEL):
+            shutil.rmtree(model, ignore_errors=True)
+        raise
+    return saving.seconds

@@ -1,0 +1,7 @@
+"""Data: files of every known format, the Dataset they become, and the features of texts."""
+
+from longtail.data.dataset import Dataset, Summary
+from longtail.data.read import read
+from longtail.data.text_features import TextFeatures
+
+__all__ = ["Dataset", "Summary", "TextFeatures", "read"]

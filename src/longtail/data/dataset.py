@@ -1,0 +1,328 @@
+"""A dataset: what to learn from, or to be tested on, with the names of its columns and the way its features were made.
+
+On disk it is a folder (longtail.folder) with `dataset.json` and one file per array, opened by memory-mapping, so that a
+big text file is parsed once. Y holds ones only: its values are not stored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+from sklearn.base import clone
+
+from longtail import check, folder
+from longtail.data.text_features import TextFeatures, text_list
+from longtail.errors import InputError, ModelError
+
+QUANTILES = (0, 25, 50, 75, 90, 99, 100)  # of the label frequencies, in per cent
+_MAX_COLUMNS = 2**31 - 1
+_INDEX = ("<i4", "<i8")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The size and shape of a dataset. A label's frequency is its number of rows."""
+
+    n_samples: int
+    n_features: int
+    n_labels: int
+    nnz: int
+    n_assigned: int  # pairs of a row and one of its labels
+    features_per_row: float
+    labels_per_row: float
+    label_frequency: dict[int, float]  # per cent -> quantile
+    unused_labels: int
+    rows_without_label: int
+    rows_without_feature: int
+    memory_bytes: int
+
+    def __str__(self) -> str:
+        quantiles = "  ".join(f"{share}%: {value:,.0f}" for share, value in self.label_frequency.items())
+        lines = [
+            ("rows", f"{self.n_samples:,}"),
+            ("features", f"{self.n_features:,}  ({self.features_per_row:.1f} per row)"),
+            ("labels", f"{self.n_labels:,}  ({self.labels_per_row:.1f} per row)"),
+            ("rows per label", quantiles or "no labels"),
+            ("labels without row", f"{self.unused_labels:,}"),
+            ("rows without label", f"{self.rows_without_label:,}"),
+            ("rows without feature", f"{self.rows_without_feature:,}"),
+            ("memory", f"{self.memory_bytes / 1e6:,.2f} MB"),
+        ]
+        return "\n".join(f"{name:<22}{value}" for name, value in lines)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Features X (n_samples, n_features), labels Y (n_samples, n_labels), and what is known about them.
+
+    X becomes a csr_array of float32, Y a csr_array of int32 ones, both with sorted and unique indices; arrays that
+    already are so are shared, not copied. `label_names` are strings. `features` is the fitted pipeline that made X of
+    `texts`, and where it is given it also gives `feature_names`.
+    """
+
+    X: csr_array
+    Y: csr_array
+    label_names: np.ndarray | None = None
+    feature_names: list[str] | None = None
+    features: TextFeatures | None = None
+    texts: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        X, Y = _feature_matrix(self.X), _label_matrix(self.Y)
+        if X.shape[0] != Y.shape[0]:
+            raise InputError(f"Y has {Y.shape[0]} rows but X has {X.shape[0]}; each row of Y labels one row of X")
+        names = None if self.label_names is None else [str(name) for name in self.label_names]
+        columns = None if self.feature_names is None else [str(name) for name in self.feature_names]
+        if self.features is not None:
+            columns = self.features.feature_names()
+            if self.features.n_features != X.shape[1]:
+                raise InputError(f"the text features make {self.features.n_features} columns but X has {X.shape[1]}")
+        texts = None if self.texts is None else text_list(self.texts)
+        for noun, given, wanted, things in (
+            ("label names", names, Y.shape[1], "labels"),
+            ("feature names", columns, X.shape[1], "features"),
+            ("texts", texts, X.shape[0], "rows"),
+        ):
+            if given is not None and len(given) != wanted:
+                raise InputError(f"{len(given)} {noun} were given for {wanted} {things}; give one for each")
+        fields = {"X": X, "Y": Y, "label_names": _objects(names), "feature_names": columns, "texts": texts}
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @classmethod
+    def from_texts(
+        cls,
+        texts: Iterable[str],
+        labels: Iterable[Iterable[str | int]],
+        *,
+        features: TextFeatures | None = None,
+        label_names: Sequence[str] | None = None,
+    ) -> Dataset:
+        """Texts and their label names. `features` are used as they are if fitted; else a copy is fitted on these texts.
+
+        Labels are numbered in the order of `label_names`, by default all names in sorted order; a number counts as its
+        decimal name.
+        """
+        texts = text_list(texts)
+        if features is not None and features.is_fitted:
+            X = features.transform(texts)
+        else:
+            features = clone(features or TextFeatures())
+            X = features.fit_transform(texts)
+        names = None if label_names is None else [str(name) for name in label_names]
+        Y, found = check.encode([_label_row(i, row) for i, row in enumerate(labels)], names)
+        return cls(X, Y, found, features=features, texts=texts)
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.Y.shape[1])
+
+    def summary(self) -> Summary:
+        """Sizes, label-frequency quantiles, empty rows and labels, memory."""
+        frequency = np.bincount(self.Y.indices, minlength=self.n_labels)
+        rows = max(self.n_samples, 1)
+        quantiles = np.percentile(frequency, QUANTILES).tolist() if self.n_labels else []
+        parts = (self.X.data, self.X.indices, self.X.indptr, self.Y.data, self.Y.indices, self.Y.indptr)
+        return Summary(
+            n_samples=self.n_samples,
+            n_features=self.n_features,
+            n_labels=self.n_labels,
+            nnz=int(self.X.nnz),
+            n_assigned=int(self.Y.nnz),
+            features_per_row=self.X.nnz / rows,
+            labels_per_row=self.Y.nnz / rows,
+            label_frequency=dict(zip(QUANTILES, quantiles, strict=False)),
+            unused_labels=int((frequency == 0).sum()),
+            rows_without_label=int((np.diff(self.Y.indptr) == 0).sum()),
+            rows_without_feature=int((np.diff(self.X.indptr) == 0).sum()),
+            memory_bytes=sum(part.nbytes for part in parts),
+        )
+
+    def describe(self) -> str:
+        """The summary as aligned text."""
+        return str(self.summary())
+
+    def __str__(self) -> str:
+        return self.describe()
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.n_samples} rows, {self.n_features} features, {self.n_labels} labels)"
+
+    # --- parts of it -------------------------------------------------------------------------------------------------
+
+    def select(self, rows: Any) -> Dataset:
+        """These rows, in this order: row numbers, a slice, or one truth value per row. All columns and names stay."""
+        everything = np.arange(self.n_samples)
+        try:
+            chosen = everything[rows if isinstance(rows, slice) else _row_numbers(rows)]
+        except IndexError as error:
+            raise InputError(f"rows cannot be selected from {self.n_samples}: {error}") from None
+        texts = None if self.texts is None else [self.texts[i] for i in chosen]
+        return replace(self, X=self.X[chosen], Y=self.Y[chosen], texts=texts)
+
+    def split(self, test_fraction: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
+        """(train, test). A row's place follows from (seed, row number) alone, on every machine and version.
+
+        Columns and the text pipeline stay as they are: where the features must be fitted on the training texts only,
+        keep the two parts in two files and `read` the second one `like` the first.
+        """
+        if isinstance(test_fraction, bool) or not 0 < test_fraction < 1:
+            raise InputError(
+                f"test_fraction must lie between 0 and 1, but is {test_fraction!r}; 0.2 keeps a fifth for the test"
+            )
+        if self.n_samples < 2:
+            raise InputError(f"{self.n_samples} row(s) cannot be split into train and test; at least 2 are needed")
+        n_test = min(max(round(self.n_samples * test_fraction), 1), self.n_samples - 1)
+        in_test = np.zeros(self.n_samples, bool)
+        in_test[np.argsort(_row_hashes(self.n_samples, seed), kind="stable")[:n_test]] = True
+        return self.select(~in_test), self.select(in_test)
+
+    # --- to disk and back --------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the dataset as a folder, replacing the dataset that the folder may hold in one step."""
+        arrays: dict[str, np.ndarray] = {"X_data": self.X.data}
+        for name, matrix in (("X", self.X), ("Y", self.Y)):
+            arrays[f"{name}_indices"], arrays[f"{name}_indptr"] = matrix.indices, matrix.indptr
+        columns = None if self.features is not None else self.feature_names
+        for name, strings in (("label_names", self.label_names), ("feature_names", columns), ("texts", self.texts)):
+            if strings is not None:
+                arrays |= {f"{name}_{part}": array for part, array in folder.pack_strings(strings).items()}
+        meta: dict[str, Any] = {"n_samples": self.n_samples, "n_features": self.n_features, "n_labels": self.n_labels}
+        meta["text_features"] = None
+        if self.features is not None:
+            text_arrays, meta["text_features"] = self.features.to_arrays()
+            arrays |= text_arrays
+        folder.write(path, folder.DATASET, arrays, meta)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], mmap: bool = True) -> Dataset:
+        """The dataset in a folder, all of it verified. With `mmap`, X and the indices of Y stay on disk until used."""
+        arrays, meta = folder.read(path, folder.DATASET, mmap=mmap)
+        where = Path(path) / folder.DATASET.manifest
+        keys = ("n_samples", "n_features", "n_labels", "text_features")
+        if set(meta) != set(keys) or any(type(meta[key]) is not int for key in keys[:3]):
+            raise ModelError(where, f"meta data must be the whole numbers {', '.join(keys[:3])} and {keys[3]}")
+        n, d, L = (meta[key] for key in keys[:3])
+        if not (0 <= n < 2**62 and 0 <= d <= _MAX_COLUMNS and 0 <= L <= _MAX_COLUMNS):
+            raise ModelError(where, f"{n} rows, {d} features and {L} labels are out of range")
+        features = None
+        if meta["text_features"] is not None:
+            features = TextFeatures.from_arrays(arrays, meta["text_features"], where)
+        try:
+            return cls(
+                X=_stored_csr(arrays, "X", folder.take(arrays, "X_data", "<f4", 1, where), (n, d), where),
+                Y=_stored_csr(arrays, "Y", None, (n, L), where),
+                label_names=_objects(_stored_strings(arrays, "label_names", where)),
+                feature_names=_stored_strings(arrays, "feature_names", where),
+                features=features,
+                texts=_stored_strings(arrays, "texts", where),
+            )
+        except InputError as error:  # the parts are sound, but do not fit together
+            raise ModelError(where, str(error)) from None
+
+
+def _label_row(i: int, row: Any) -> list[str]:
+    if isinstance(row, str | bytes) or not isinstance(row, Iterable):
+        raise InputError(
+            f"row {i} of labels is {type(row).__name__}, but must be a list of label names; write ['name']"
+        )
+    return [str(label) for label in row]
+
+
+def _feature_matrix(X: Any) -> csr_array:
+    X = _checked_csr(X, "X")
+    with np.errstate(over="ignore"):  # what overflows float32 becomes infinity and is refused below
+        X = X.astype(np.float32, copy=False)
+    if not np.isfinite(X.data).all():
+        raise InputError(
+            "X contains NaN or infinity (or a value beyond float32); every feature value is a finite number"
+        )
+    return X
+
+
+def _label_matrix(Y: Any) -> csr_array:
+    Y = _checked_csr(Y, "Y")
+    if Y.dtype == np.int32 and (Y.data == 1).all():
+        return Y
+    if not ((Y.data == 0) | (Y.data == 1)).all():
+        raise InputError("Y is an indicator and holds only 0 and 1, but other values were found")
+    Y = Y.astype(np.int32)  # a copy: the caller's matrix keeps its zeros
+    Y.eliminate_zeros()
+    return Y
+
+
+def _checked_csr(matrix: Any, name: str) -> csr_array:
+    if not issparse(matrix):
+        raise InputError(
+            f"{name} must be a SciPy sparse matrix, but is {type(matrix).__name__}; use scipy.sparse.csr_array"
+        )
+    try:
+        csr = check.canonical_csr(matrix)
+    except ValueError as error:
+        raise InputError(f"{name} is not a valid sparse matrix: {error}") from None
+    if csr.dtype.kind not in "biuf":
+        raise InputError(f"{name} holds {csr.dtype}, but numbers are needed")
+    if csr.shape[1] > _MAX_COLUMNS:
+        raise InputError(f"{name} has {csr.shape[1]} columns; at most {_MAX_COLUMNS} can be numbered")
+    if csr.indices.dtype != np.int32 and csr.nnz <= _MAX_COLUMNS:  # half the memory, and what SciPy itself would choose
+        parts = (csr.data, csr.indices.astype(np.int32), csr.indptr.astype(np.int32))
+        csr = csr_array(parts, shape=csr.shape)
+    return csr
+
+
+def _objects(names: Sequence[str] | None) -> np.ndarray | None:
+    if names is None:
+        return None
+    array = np.empty(len(names), object)
+    array[:] = names
+    return array
+
+
+def _row_numbers(rows: Any) -> np.ndarray:
+    rows = np.asarray(rows)
+    return rows.astype(np.intp) if rows.size == 0 and rows.dtype.kind == "f" else rows  # [] is a list of no numbers
+
+
+def _row_hashes(n_samples: int, seed: int) -> np.ndarray:
+    """SplitMix64 (Steele, Lea and Flood, OOPSLA 2014) at position `row` of the stream that starts at `seed`."""
+    z = np.arange(1, n_samples + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z += np.uint64(seed % 2**64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _stored_csr(
+    arrays: dict[str, np.ndarray], name: str, data: np.ndarray | None, shape: tuple[int, int], where: Path
+) -> csr_array:
+    """A csr_array over the stored arrays themselves; SciPy copies unless both index arrays have one width."""
+    indices = folder.take(arrays, f"{name}_indices", _INDEX, 1, where)
+    indptr = folder.take(arrays, f"{name}_indptr", indices.dtype.str, 1, where)
+    folder.check_csr(indptr, indices, data, shape, name, where)
+    values = np.ones(indices.size, np.int32) if data is None else data
+    return csr_array((values, indices, indptr), shape=shape, copy=False)
+
+
+def _stored_strings(arrays: dict[str, np.ndarray], name: str, where: Path) -> list[str] | None:
+    if f"{name}_utf8" not in arrays and f"{name}_offsets" not in arrays:
+        return None
+    utf8 = folder.take(arrays, f"{name}_utf8", "|u1", 1, where)
+    offsets = folder.take(arrays, f"{name}_offsets", "<i8", 1, where)
+    return folder.unpack_strings(utf8, offsets, name, where)

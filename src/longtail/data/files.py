@@ -1,0 +1,293 @@
+"""Open a data file as one stream of bytes: plain, gzip or xz, from disk or from standard input.
+
+The compression is recognised by the first bytes, never by the name. Several compressed members one after the other are
+one stream, as for `zcat` and `xzcat`. Only regular files (also through a link) are opened, so that nothing blocks and
+nothing is endless; standard input (`-`) may be anything. Whatever is wrong with a file is a DataError that names it:
+
+- it is missing, unreadable, a folder, a pipe, a device, a socket, or a link that leads to itself;
+- its size changes while it is read;
+- the compressed data is damaged, cut off, or followed by something else;
+- it unpacks to more than MAX_RATIO times its size (looked at after the first RATIO_FREE bytes): a decompression bomb.
+
+A UTF-8 byte order mark at the very beginning is dropped by the readers of text (`after_mark`); it is not counted as a
+column. UTF-16 and UTF-32 are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import lzma
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import IO, Any
+
+from longtail.errors import DataError
+
+MAX_RATIO = 200  # text packs 3 to 30 times; gzip can reach 1,032, xz far more
+RATIO_FREE = 16 << 20  # bytes that any compressed file may unpack to
+MAX_LINE = 64 << 20  # bytes in one line of text
+XZ_MEMORY = 256 << 20  # bytes that an xz file may ask the decoder to reserve; `xz -9` asks for 65 MB
+BLOCK = 1 << 20
+STDIN = "<stdin>"
+
+_GZIP = b"\x1f\x8b"
+_XZ = b"\xfd7zXZ\x00"
+_MARK = b"\xef\xbb\xbf"
+_WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+PathLike = str | os.PathLike[str]
+
+
+def name_of(path: PathLike) -> str:
+    """How messages call the file: its path, or <stdin> for `-`."""
+    return STDIN if os.fspath(path) == "-" else os.fspath(path)
+
+
+@contextlib.contextmanager
+def open_stream(path: PathLike, *, max_ratio: float = MAX_RATIO) -> Iterator[io.BufferedReader]:
+    """The unpacked bytes of `path` as a buffered binary stream; `-` is standard input."""
+    name = name_of(path)
+    if name == STDIN:
+        if sys.stdin is None:
+            raise DataError(name, "standard input is closed")
+        source = _Source(name, sys.stdin.buffer, None)
+        yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
+        return
+    with _open_regular(path) as file:
+        source = _Source(name, file, os.fstat(file.fileno()).st_size)
+        yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
+
+
+def iter_lines(path: PathLike, *, max_line: int = MAX_LINE) -> Iterator[tuple[int, bytes]]:
+    """Number (from 1) and bytes of each line, without its LF or CR LF and without a UTF-8 byte order mark."""
+    with open_stream(path) as stream:
+        number = 0
+        while line := stream.readline(max_line + 6):  # room for a mark, CR LF, and one byte too many
+            number += 1
+            if number == 1:
+                line = after_mark(path, line)
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            if len(line) > max_line:
+                raise line_too_long(path, number, max_line)
+            yield number, line
+
+
+def iter_chunks(path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = 2 << 20) -> Iterator[memoryview]:
+    """Pieces of complete lines, each valid until the next is asked for; the last line gets a newline if it has none.
+
+    No piece is longer than `chunk_bytes`, except to hold one line. A piece that does not end with a newline is the last
+    one and holds the beginning of a line of more than `max_line` bytes.
+    """
+    buffer = bytearray(min(chunk_bytes, max_line) + 1)
+    filled = 0
+    with open_stream(path) as stream:
+        while n := stream.readinto(memoryview(buffer)[filled:]):
+            filled += n
+            cut = buffer.rfind(b"\n", 0, filled) + 1
+            if cut:
+                yield memoryview(buffer)[:cut]
+                buffer[: filled - cut] = buffer[cut:filled]
+                filled -= cut
+            if filled > max_line:
+                yield memoryview(buffer)[:filled]
+                return
+            if filled == len(buffer):
+                buffer = buffer.ljust(min(2 * filled, max_line + 1))
+    if filled:
+        buffer[filled] = ord("\n")
+        yield memoryview(buffer)[: filled + 1]
+
+
+def line_too_long(path: PathLike, number: int, max_line: int) -> DataError:
+    return DataError(name_of(path), f"found more than {max_line:,} bytes in a line, expected its end", line=number)
+
+
+def after_mark(path: PathLike, head: bytes) -> bytes:
+    """`head`, the beginning of a text, without its UTF-8 byte order mark."""
+    if head.startswith(_WIDE_MARKS):
+        raise DataError(name_of(path), "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8", line=1, column=1)
+    return head.removeprefix(_MARK)
+
+
+def _open_regular(path: PathLike) -> IO[bytes]:
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for a writer; reading a regular file does not care about it.
+        handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0))
+    except (OSError, ValueError) as error:
+        raise DataError(path, f"cannot be opened: {_reason(path, error)}") from error
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(handle)
+        kind = next((word for test, word in _KINDS if test(mode)), "something special")
+        raise DataError(path, f"is {kind}; expected a regular file")
+    return open(handle, "rb", buffering=0)
+
+
+def _reason(path: PathLike, error: OSError | ValueError) -> str:
+    if isinstance(error, ValueError):  # a NUL in the name
+        return str(error)
+    if error.errno == errno.ENXIO:  # what opening a socket, or a device that is not there, answers
+        return "it is a socket or an absent device; expected a regular file"
+    return error.strerror or str(error)
+
+
+class _Source:
+    """The raw bytes of a file, counted, and put back as needed to look at the first ones."""
+
+    def __init__(self, name: str, file: IO[bytes], size: int | None) -> None:
+        self.name, self.file, self.size, self.count = name, file, size, 0
+        self.ahead = b""
+
+    def head(self, n: int) -> bytes:
+        """The next n bytes (fewer at the end), which stay to be read."""
+        while len(self.ahead) < n and (more := self._read(n - len(self.ahead))):
+            self.ahead += more
+        return self.ahead[:n]
+
+    def read(self, n: int) -> bytes:
+        """At most n bytes, none only at the end."""
+        if self.ahead:
+            block, self.ahead = self.ahead[:n], self.ahead[n:]
+            return block
+        return self._read(n)
+
+    def readinto(self, view: Any) -> int:
+        if self.ahead:
+            block = self.read(len(view))
+            view[: len(block)] = block
+            return len(block)
+        return self._counted(self._attempt(lambda: self.file.readinto(view)))  # type: ignore[attr-defined]
+
+    def _read(self, n: int) -> bytes:
+        block: bytes = self._attempt(lambda: self.file.read(n))
+        self._counted(len(block))
+        return block
+
+    def _attempt(self, action: Any) -> Any:
+        try:
+            result = action()
+        except (OSError, ValueError) as error:  # ValueError: standard input was closed
+            raise DataError(self.name, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        if result is None:
+            raise DataError(self.name, "cannot be read: it has no data yet and does not wait for it")
+        return result
+
+    def _counted(self, n: int) -> int:
+        self.count += n
+        if self.size is not None and (self.count > self.size or (n == 0 and self.count < self.size)):
+            now = "more" if self.count > self.size else f"{self.count:,}"
+            raise DataError(
+                self.name, f"had {self.size:,} bytes when it was opened, but {now} could be read; is it being written?"
+            )
+        return n
+
+
+def _unpacked(source: _Source, max_ratio: float) -> io.RawIOBase:
+    head = source.head(len(_XZ))
+    if head.startswith(_GZIP):
+        return _Packed(source, "gzip", max_ratio)
+    if head.startswith(_XZ):
+        return _Packed(source, "xz", max_ratio)
+    return _Plain(source)
+
+
+class _Plain(io.RawIOBase):
+    def __init__(self, source: _Source) -> None:
+        self.source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        return self.source.readinto(memoryview(view).cast("B"))
+
+
+class _Packed(io.RawIOBase):
+    """Unpacks the members of a gzip or xz file one after the other."""
+
+    def __init__(self, source: _Source, form: str, max_ratio: float) -> None:
+        self.source, self.form, self.max_ratio = source, form, max_ratio
+        self.magic = _GZIP if form == "gzip" else _XZ
+        self.member: Any = None  # the decoder of the current member; None between members
+        self.packed = b""  # bytes read but not yet given to a decoder
+        self.made = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        view = memoryview(view).cast("B")
+        while len(view):
+            if self.member is None and not self._next_member():
+                return 0
+            block = self._unpack(len(view))
+            if self.member.eof:
+                self.packed = self.member.unused_data
+                self.member = None
+            if block:
+                self._check_ratio(len(block))
+                view[: len(block)] = block
+                return len(block)
+        return 0
+
+    def _next_member(self) -> bool:
+        """Start a decoder at the next member; False at the end of the file. Zero bytes may lie between members."""
+        self.packed = self.packed.lstrip(b"\0")
+        while len(self.packed) < len(self.magic) and (more := self.source.read(BLOCK)):
+            self.packed = (self.packed + more).lstrip(b"\0")
+        if not self.packed:
+            return False
+        if not self.packed.startswith(self.magic):
+            raise DataError(
+                self.source.name,
+                f"found {excerpt(self.packed)} after the {self.form} data, expected the end of the file",
+            )
+        if self.form == "gzip":
+            self.member = zlib.decompressobj(wbits=31)
+        else:
+            self.member = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+        return True
+
+    def _unpack(self, n: int) -> bytes:
+        """Up to n bytes of the current member; none if it needs to be called again."""
+        gzip = self.form == "gzip"
+        if not self.packed and (gzip or self.member.needs_input):
+            self.packed = self.source.read(BLOCK)
+            if not self.packed:
+                raise DataError(self.source.name, f"the {self.form} data is cut off; copy or download the file again")
+        try:
+            block: bytes = self.member.decompress(self.packed, n)
+        except (zlib.error, lzma.LZMAError) as error:
+            raise DataError(self.source.name, f"the {self.form} data is damaged: {error}") from error
+        self.packed = self.member.unconsumed_tail if gzip else b""
+        return block
+
+    def _check_ratio(self, n: int) -> None:
+        self.made += n
+        if self.made > RATIO_FREE and self.made > self.max_ratio * self.source.count:
+            raise DataError(
+                self.source.name,
+                f"unpacks to more than {self.max_ratio:g} times its size, like a decompression bomb; "
+                "if it is none, unpack it by hand",
+            )
+
+
+def excerpt(found: bytes, limit: int = 40) -> str:
+    """A quoted, escaped beginning of `found` for a message, at most `limit` characters long."""
+    if not found:
+        return "nothing"
+    text = "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\\'" else f"\\x{byte:02x}" for byte in found[:limit])
+    return f"'{text}'" if len(text) <= limit and len(found) <= limit else f"'{text[: limit - 1]}…'"

@@ -1,0 +1,346 @@
+"""The text formats of extreme classification: one sparse row per line.
+
+    read_xmc     3 10 5                header: rows, features, labels; or no header at all (multi-label svmlight)
+                 0,4 1:0.5 7:1.25      labels, then feature:value
+                  2:1                  a line that begins with a blank has no labels
+    read_split   3 10     3 5          two files, each with rows and columns as header, then column:value
+                 1:0.5    0:1 4:1
+
+How the open questions of the formats are settled; nothing is ever skipped in silence:
+
+- Numbers count from 0. `zero_based=False` makes the feature numbers of a file count from 1; labels stay as they are.
+- The first line is a header if it is three whole numbers and nothing else. The rows must be as many as it says, and all
+  numbers in the ranges that it says; nothing is allocated because of it. Without a header sizes follow from the rows.
+- A blank line is a row with nothing in it. Only at the end of a file are blank lines no rows (with a header: those
+  beyond the number of rows that it promises). A first word with a colon is a pair: such a row has no labels.
+- Words are separated by spaces or tabs, lines by LF or CR LF; the last line need not end. There are no comments.
+- Labels and features are digits only (no sign). A value is a plain decimal number with an optional sign and exponent,
+  rounded to float32 as `np.float32(float(word))` does; NaN, infinity and numbers beyond float32 are refused. Zeros are
+  kept as entries. In the labels file of a split pair a value must be positive; it becomes 1.
+- Features and labels may come in any order and are sorted. A feature that occurs twice in a row is added up (in file
+  order, in double precision), a label that occurs twice counts once; one DataWarning tells how many rows had such.
+
+A stream is read in pieces of complete lines and parsed by the kernel next door; the pieces are joined one array at a
+time, so that the peak of memory stays near the size of the arrays returned.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from longtail.compiled import frozen
+from longtail.data import xmc_kernel
+from longtail.data.files import MAX_LINE, PathLike, after_mark, excerpt, iter_chunks, line_too_long, name_of
+from longtail.errors import DataError, DataWarning
+
+CHUNK = 2 << 20  # bytes parsed at once: small beside the arrays, large beside the cost of a call
+MAX_SIZE = 2**31 - 1  # rows, features, labels
+FLOAT32_OVERFLOW = (2 - 2**-24) * 2.0**127  # the smallest double that rounds to infinity
+
+_WORD = re.compile(rb"[^ \t]+")
+_LABEL = re.compile(rb"[^ \t,]*")
+_PAIR_OR_VALUE = re.compile(rb"[^ \t]*")
+_NUMBER = re.compile(rb"[-+0-9.eE]+")
+
+
+class _Layout(NamedTuple):
+    """What a kind of file holds: its header, its rows, and the word for what stands before a colon."""
+
+    header: tuple[str, ...]
+    noun: str
+    header_optional: bool = False
+    with_labels: bool = False
+    positive: bool = False
+
+
+_XMC = _Layout(("rows", "features", "labels"), "feature", header_optional=True, with_labels=True)
+_FEATURES = _Layout(("rows", "features"), "feature")
+_LABELS = _Layout(("rows", "labels"), "label", positive=True)
+
+
+def read_xmc(
+    path: PathLike, *, zero_based: bool = True, max_line: int = MAX_LINE, chunk_bytes: int = CHUNK
+) -> tuple[csr_array, csr_array]:
+    """Features X (float32) and labels Y (int32 ones) of one file, with or without header."""
+    text = _Text(path, _XMC, 0 if zero_based else 1)
+    text.read(max_line, chunk_bytes)
+    text.warn()
+    return text.pairs(), text.labels()
+
+
+def read_split(
+    features_path: PathLike, labels_path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = CHUNK
+) -> tuple[csr_array, csr_array]:
+    """Features X (float32) and labels Y (int32 ones) from the two files of the split layout."""
+    X_text, Y_text = _Text(features_path, _FEATURES, 0), _Text(labels_path, _LABELS, 0)
+    X_text.read(max_line, chunk_bytes)
+    X_text.warn()
+    X = X_text.pairs()
+    Y_text.read(max_line, chunk_bytes)
+    Y_text.warn()
+    Y = Y_text.pairs()
+    check_same_rows(X, Y, features_path, labels_path)
+    return X, Y
+
+
+def check_same_rows(X: csr_array, Y: csr_array, features_path: PathLike, labels_path: PathLike) -> None:
+    if X.shape[0] != Y.shape[0]:
+        raise DataError(
+            name_of(labels_path),
+            f"found {Y.shape[0]:,} rows of labels, expected {X.shape[0]:,}, as many as {name_of(features_path)} has",
+        )
+
+
+class _Rows:
+    """CSR rows that arrive in pieces, with values or, where these do not matter, with ones."""
+
+    def __init__(self, with_values: bool) -> None:
+        self.with_values = with_values
+        self.lengths: list[np.ndarray] = []
+        self.indices: list[np.ndarray] = []
+        self.data: list[np.ndarray] = []
+        self.repeats = 0  # rows in which an index occurred twice
+
+    def add(
+        self, n_blank: int, lengths: np.ndarray, indices: np.ndarray, values: np.ndarray | None, unsorted: bool
+    ) -> int | None:
+        """Take blank rows, then these. If repeated entries add up to infinity: the number of the first such row."""
+        n = int(lengths.sum(dtype=np.int64))
+        lengths = lengths.copy()  # a copy where an array was made too long lets go of what is not used
+        indices = indices if n == indices.size else indices[:n].copy()
+        data = values[:n] if self.with_values and values is not None else None
+        overflow = None
+        if unsorted:
+            lengths, indices, data, repeated = merge(lengths, indices, data)
+            self.repeats += repeated.size
+            if repeated.size and data is not None and not np.isfinite(data).all():
+                overflow = int(np.searchsorted(np.cumsum(lengths), np.argmin(np.isfinite(data)), "right"))
+        self.lengths += [np.zeros(n_blank, np.int32), lengths]
+        self.indices.append(indices)
+        if data is not None:
+            self.data.append(data)
+        return overflow
+
+    def matrix(self, n_rows: int, n_columns: int | None) -> csr_array:
+        """All rows as one matrix; the pieces are given up. The number of columns is inferred where it is None."""
+        n_entries = sum(part.size for part in self.indices)
+        indptr = np.zeros(n_rows + 1, np.int32 if n_entries < 2**31 else np.int64)
+        lengths = _joined(self.lengths, np.int32)
+        np.cumsum(lengths, out=indptr[1 : lengths.size + 1])
+        indptr[lengths.size + 1 :] = n_entries
+        indices = _joined(self.indices, np.int32)
+        data = _joined(self.data, np.float32) if self.with_values else np.ones(n_entries, np.int32)
+        if n_columns is None:
+            n_columns = int(indices.max()) + 1 if n_entries else 0
+        return canonical(data, indices, indptr, (n_rows, n_columns))
+
+
+def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+    """The parts as one array; each is released as soon as it is copied."""
+    whole: np.ndarray = np.empty(sum(part.size for part in parts), dtype)
+    end = whole.size
+    while parts:
+        part = parts.pop()
+        whole[end - part.size : end] = part
+        end -= part.size
+    return whole
+
+
+def canonical(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> csr_array:
+    """A CSR array whose rows are known to be sorted and without duplicates."""
+    matrix = csr_array((data, indices, indptr), shape=shape)
+    matrix.has_canonical_format = True
+    return matrix
+
+
+def merge(
+    lengths: np.ndarray, indices: np.ndarray, data: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+    """Sort each row and add up entries of equal index, in their order; also the rows in which there were such."""
+    rows = np.repeat(np.arange(lengths.size), lengths)
+    order = np.lexsort((indices, rows))  # a stable sort: `rows` stays as it is
+    indices = indices[order]
+    data = None if data is None else data[order]
+    first = np.ones(indices.size, bool)
+    first[1:] = (rows[1:] != rows[:-1]) | (indices[1:] != indices[:-1])
+    repeated = rows[~first]
+    if repeated.size:
+        lengths = (lengths - np.bincount(repeated, minlength=lengths.size)).astype(np.int32)
+        indices = indices[first]
+        if data is not None:
+            entry = np.cumsum(first) - 1
+            sums = np.bincount(entry, weights=data)
+            data, several = data[first], np.unique(entry[~first])
+            with np.errstate(over="ignore"):  # the caller looks for infinity
+                data[several] = sums[several]
+    return lengths, indices, data, np.unique(repeated)
+
+
+class _Text:
+    """One file while it is being read: the rows so far, and where in the file we are."""
+
+    def __init__(self, path: PathLike, layout: _Layout, first_feature: int) -> None:
+        self.path, self.name, self.layout, self.first_feature = path, name_of(path), layout, first_feature
+        self.sizes: dict[str, int] | None = None  # what the header says
+        self.lines = 0  # lines that are done, the header among them
+        self.n_rows = 0  # rows up to the last one that is not blank
+        self.blank = 0  # blank rows since
+        self.X, self.Y = _Rows(with_values=not layout.positive), _Rows(with_values=False)
+
+    # --- the stream --------------------------------------------------------------------------------------------------
+
+    def read(self, max_line: int, chunk_bytes: int) -> None:
+        for chunk in iter_chunks(self.path, max_line=max_line, chunk_bytes=chunk_bytes):
+            if chunk[-1] != xmc_kernel.LF:
+                raise line_too_long(self.path, self.lines + 1, max_line)
+            text = chunk if self.lines else self._after_header(bytes(chunk))
+            self._add(frozen(np.frombuffer(text, np.uint8), np.uint8))
+        self._check_rows()
+
+    def _after_header(self, chunk: bytes) -> bytes:
+        """The first piece without byte order mark and header."""
+        text = after_mark(self.path, chunk)
+        line, _, rest = text.partition(b"\n")
+        line = line.removesuffix(b"\r")
+        words = list(_WORD.finditer(line))
+        if self.layout.header_optional and (len(words) < 2 or b":" in line or b"," in line):
+            return text
+        if len(words) != len(self.layout.header):
+            row = " or a row 'label,label feature:value …'" if self.layout.header_optional else ""
+            reason = f"found {excerpt(line)}, expected the header '{' '.join(self.layout.header)}'{row}"
+            raise DataError(self.name, reason, line=1, column=1)
+        self.sizes = {}
+        for noun, word in zip(self.layout.header, words, strict=True):
+            digits = word[0].lstrip(b"0") or b"0"
+            if not word[0].isdigit() or len(digits) > 10 or int(digits) > MAX_SIZE:
+                reason = f"found {excerpt(word[0])}, expected the number of {noun}, a whole number from 0 to {MAX_SIZE}"
+                raise DataError(self.name, reason, line=1, column=word.start() + 1)
+            self.sizes[noun] = int(digits)
+        self.lines = 1
+        return rest
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def _add(self, text: np.ndarray) -> None:
+        """Parse complete lines. Of several faults the first in the file is reported, however it was found."""
+        colons, commas, newlines = xmc_kernel.count(text)
+        n_pairs = min(colons, text.size // 4)  # the shortest pair is "1:2 ",
+        n_labels = min(commas + newlines, text.size // 2)  # the shortest label "1,"
+        X_lengths, Y_lengths = np.empty(newlines, np.int32), np.empty(newlines, np.int32)
+        X_indices, X_data = np.empty(n_pairs, np.int32), np.empty(n_pairs, np.float32)
+        Y_indices = np.empty(n_labels, np.int32)
+        unsure, unsure_at = np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int64)
+        status, at, n_rows, n_filled, n_unsure, X_unsorted, Y_unsorted = xmc_kernel.parse(
+            text, self._rules(), X_lengths, X_indices, X_data, Y_lengths, Y_indices, unsure, unsure_at
+        )
+        if n_unsure:
+            earlier = _settle(text, unsure[:n_unsure], unsure_at[:n_unsure], X_data, self.layout.positive)
+            if earlier:
+                status, at = earlier
+                n_rows = np.count_nonzero(text[:at] == xmc_kernel.LF)
+        good = n_filled if status == xmc_kernel.OK else n_rows
+        if good:
+            overflow = self.X.add(self.blank, X_lengths[:good], X_indices, X_data, X_unsorted)
+            self.Y.add(self.blank, Y_lengths[:good], Y_indices, None, Y_unsorted)
+            if overflow is not None:
+                reason = (
+                    "found a feature repeated with values that add up to infinity, expected a sum that fits float32"
+                )
+                raise DataError(self.name, reason, line=self.lines + overflow + 1)
+            self.n_rows, self.blank = self.n_rows + self.blank + good, 0
+        if status != xmc_kernel.OK:
+            raise self._fault(text, status, at, self.lines + n_rows + 1)
+        self.lines += n_rows
+        self.blank += n_rows - good
+
+    def _rules(self) -> tuple[bool, bool, int, int, int]:
+        last_column, last_label = self._last(self.layout.noun), self._last("label")
+        return self.layout.with_labels, self.layout.positive, self.first_feature, last_column, last_label
+
+    def _last(self, noun: str) -> int:
+        """The last number that a feature or a label may have, which is the one before the first if there is none."""
+        size = MAX_SIZE if self.sizes is None else self.sizes.get(noun + "s", 0)
+        return size - 1 + (self.first_feature if noun == "feature" else 0)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def _check_rows(self) -> None:
+        """Settle which of the last blank lines are rows."""
+        if self.sizes is None:
+            if not self.n_rows:
+                header = " ".join(self.layout.header)
+                row = " or rows 'label,label feature:value …'" if self.layout.header_optional else ""
+                raise DataError(self.name, f"found no rows, expected the header '{header}'{row}")
+            return
+        promised = self.sizes["rows"]
+        if not self.n_rows <= promised <= self.n_rows + self.blank:
+            found = self.n_rows + (self.blank if self.n_rows < promised else 0)
+            reason = f"found {found} rows, expected {promised}, as many as the header promises"
+            raise DataError(self.name, reason, line=1)
+        self.n_rows = promised
+
+    def pairs(self) -> csr_array:
+        return self.X.matrix(self.n_rows, self.sizes[self.layout.noun + "s"] if self.sizes else None)
+
+    def labels(self) -> csr_array:
+        return self.Y.matrix(self.n_rows, self.sizes["labels"] if self.sizes else None)
+
+    def warn(self) -> None:
+        """One warning for all rows that name something twice."""
+        features = 0 if self.layout.positive else self.X.repeats
+        labels = self.X.repeats if self.layout.positive else self.Y.repeats
+        if features or labels:
+            warnings.warn(repeats_message(self.name, features, labels), DataWarning, stacklevel=3)
+
+    def _fault(self, text: np.ndarray, status: int, at: int, line_number: int) -> DataError:
+        raw = text.tobytes()
+        start = raw.rfind(b"\n", 0, at) + 1
+        line = raw[start : raw.find(b"\n", at)].removesuffix(b"\r")
+        word = (_LABEL if status == xmc_kernel.BAD_LABEL else _PAIR_OR_VALUE).match(line, at - start)
+        reason = f"found {excerpt(word[0] if word else b'')}, expected {self._expected(status)}"
+        return DataError(self.name, reason, line=line_number, column=at - start + 1)
+
+    def _expected(self, status: int) -> str:
+        noun = self.layout.noun
+        return {
+            xmc_kernel.BAD_LABEL: f"a label, {self._range('label')}",
+            xmc_kernel.BAD_FEATURE: f"{noun}:value, the {noun} {self._range(noun)}",
+            xmc_kernel.BAD_VALUE: "a decimal number after the colon",
+            xmc_kernel.VALUE_TOO_LARGE: "a value that fits float32, at most 3.4e38 in size",
+            xmc_kernel.VALUE_NOT_POSITIVE: "a positive value, usually 1",
+        }[status]
+
+    def _range(self, noun: str) -> str:
+        first, last = self.first_feature if noun == "feature" else 0, self._last(noun)
+        promised = "" if self.sizes is None else f" (the header promises {last - first + 1} {noun}s)"
+        return f"a whole number from {first} to {last}{promised}" if last >= first else f"absent{promised}"
+
+
+def _settle(
+    text: np.ndarray, unsure: np.ndarray, unsure_at: np.ndarray, X_data: np.ndarray, positive: bool
+) -> tuple[int, int] | None:
+    """Read the values that the kernel left open; status and position of the first that is not allowed."""
+    raw = text.tobytes()
+    for p, at in zip(unsure.tolist(), unsure_at.tolist(), strict=True):
+        word = _NUMBER.match(raw, at)
+        value = float(word[0]) if word else float("nan")
+        if abs(value) >= FLOAT32_OVERFLOW:
+            return xmc_kernel.VALUE_TOO_LARGE, at
+        X_data[p] = value
+        if positive and not X_data[p] > 0:
+            return xmc_kernel.VALUE_NOT_POSITIVE, at
+    return None
+
+
+def repeats_message(name: str, features: int, labels: int) -> str:
+    parts = []
+    if features:
+        parts.append(f"{features} rows name a feature more than once (the values were added)")
+    if labels:
+        parts.append(f"{labels} rows name a label more than once (it counts once)")
+    return f"{name}: {' and '.join(parts)}"

@@ -1,0 +1,239 @@
+"""Compiled parser of one piece of text, `label,label feature:value feature:value …` per line.
+
+The caller promises complete lines (the last byte is a newline) and arrays long enough for the separators that `count`
+found; with that the kernel is total: every byte sequence ends in a status and a byte position, never out of bounds.
+
+    digits  = one or more of 0-9             label = digits             value = [+-] digits [. [digits]] [e [+-] digits]
+    pair    = digits ":" value               blank = space or tab               | [+-] . digits [e [+-] digits]
+    row     = [label {"," label}] {blank {blank} pair} {blank} [CR] LF         (or: pairs only, from the first byte on)
+
+Numbers. Let m be the digits read as one integer and e the power of ten. If m < 2^53 and |e| <= 22, then m and 10^|e|
+are exact doubles and one multiplication or division rounds correctly [Clinger 1990, "How to read floating point numbers
+accurately"]. Otherwise d = m 10^e is off by less than 2^-50 relative; if both ends of that interval round to the same
+float32, so does the exact number. What is left (a long number next to the middle of two floats, far exponents) is put
+on a list for the caller, who has a slower exact way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import kernel
+
+# How a piece of text ended; anything but OK comes with the byte position of the number or pair that is at fault.
+OK, BAD_LABEL, BAD_FEATURE, BAD_VALUE, VALUE_TOO_LARGE, VALUE_NOT_POSITIVE = 0, 1, 2, 3, 4, 5
+
+POWERS = 10.0 ** np.arange(23)  # exact doubles
+TAB, LF, CR, SPACE, COMMA, COLON = 9, 10, 13, 32, 44, 58
+PLUS, MINUS, DOT, ZERO, UPPER_E, LOWER_E = 43, 45, 46, 48, 69, 101
+ONE = np.uint64(1)  # an unsigned position is never taken for one that counts from the end
+EXACT_BELOW = np.uint64(1 << 53)
+SLACK = 2.0**-50
+LONGEST = 19  # decimal digits that always fit 64 bits
+FAR = 44  # two exact powers
+
+
+@kernel
+def count(text):
+    """Colons, commas and newlines in `text`: bounds for the pairs, labels and rows in it."""
+    colons, commas, newlines = np.int64(0), np.int64(0), np.int64(0)
+    i, n = np.uint64(0), np.uint64(text.size)
+    while i < n:  # blocks short enough for counters of one byte, which LLVM turns into vector instructions
+        stop = min(n, i + np.uint64(192))
+        a, b, c = np.uint8(0), np.uint8(0), np.uint8(0)
+        for j in range(i, stop):
+            a = np.uint8(a + np.uint8(text[j] == COLON))
+            b = np.uint8(b + np.uint8(text[j] == COMMA))
+            c = np.uint8(c + np.uint8(text[j] == LF))
+        colons, commas, newlines, i = colons + a, commas + b, newlines + c, stop
+    return colons, commas, newlines
+
+
+@kernel
+def digits(text, i, number):
+    """Append the decimal digits from position i on to `number`; wraps around silently after LONGEST digits."""
+    digit = np.uint64(text[i]) - np.uint64(ZERO)
+    while digit < np.uint64(10):
+        number = number * np.uint64(10) + digit
+        i += ONE
+        digit = np.uint64(text[i]) - np.uint64(ZERO)
+    return i, number
+
+
+@kernel
+def leading_zeros(text, i):
+    """How many digits 0 come before the first other digit, a dot not counted."""
+    zeros = 0
+    while text[i] == ZERO or text[i] == DOT:
+        zeros += text[i] == ZERO
+        i += ONE
+    return zeros
+
+
+@kernel
+def whole_number(text, i, limit):
+    """The digits from position i on as a number of at most `limit`, or `limit` where they are none or too many."""
+    start = i
+    i, number = digits(text, i, np.uint64(0))
+    length = np.int64(i - start)
+    if length > LONGEST and length - leading_zeros(text, start) > LONGEST:
+        return i, limit
+    if length == 0 or number > limit:
+        return i, limit
+    return i, number
+
+
+@kernel
+def ends(text, i):
+    """Whether the number before position i ends there: a blank or the end of the line follows."""
+    byte = text[i]
+    return byte in (SPACE, LF, TAB) or (byte == CR and text[i + ONE] == LF)
+
+
+@kernel
+def exponent(text, i):
+    """The signed digits after an E, cut where no double reaches; the end is the start where there are none."""
+    start = i
+    negative = text[i] == MINUS
+    if negative or text[i] == PLUS:
+        i += ONE
+    first = i
+    i, power = digits(text, i, np.uint64(0))
+    if i == first:
+        return start, 0
+    power = min(power, np.uint64(100_000)) if i - first <= np.uint64(LONGEST) else np.uint64(100_000)
+    return i, -np.int64(power) if negative else np.int64(power)
+
+
+@kernel
+def decimal(text, i):
+    """A value from position i on: its end (i itself where it is none), the number, and whether that is sure."""
+    start = i
+    negative = text[i] == MINUS
+    if negative or text[i] == PLUS:
+        i += ONE
+    first = i
+    i, mantissa = digits(text, i, np.uint64(0))
+    length = np.int64(i - first)
+    power = np.int64(0)
+    if text[i] == DOT:
+        i += ONE
+        point = i
+        i, mantissa = digits(text, i, mantissa)
+        power = -np.int64(i - point)
+        length -= power
+    if length == 0:
+        return start, 0.0, True
+    if text[i] == LOWER_E or text[i] == UPPER_E:
+        end, shift = exponent(text, i + ONE)
+        if end == i + ONE:
+            return start, 0.0, True
+        i = end
+        power += shift
+    if length > LONGEST and length - leading_zeros(text, first) > LONGEST:
+        return i, 0.0, False
+    value = np.float64(mantissa)
+    sure = True
+    if power != 0 or mantissa >= EXACT_BELOW:
+        if power < -FAR or power > FAR:
+            return i, 0.0, False
+        near = abs(power) <= 22
+        if not near:
+            value = value / POWERS[22] if power < 0 else value * POWERS[22]
+        rest = abs(power) if near else abs(power) - 22
+        value = value / POWERS[rest] if power < 0 else value * POWERS[rest]
+        if not near or mantissa >= EXACT_BELOW:
+            sure = np.float32(value * (1.0 - SLACK)) == np.float32(value * (1.0 + SLACK))
+    return i, -value if negative else value, sure
+
+
+@kernel
+def labels_of_row(text, i, no_label, Y_indices, q):
+    """Labels from position i on, written from q on: status, position, end of the labels, whether they fail to rise."""
+    if ends(text, i):
+        return OK, i, q, False
+    first, unsorted, previous = q, False, np.uint64(0)
+    while True:
+        at = i
+        i, label = whole_number(text, i, no_label)
+        if q == first and i > at and text[i] == COLON:  # a pair: the row has no labels
+            return OK, at, q, False
+        if label == no_label or not (text[i] == COMMA or ends(text, i)):
+            return BAD_LABEL, at, q, unsorted
+        unsorted |= q > first and label <= previous
+        previous = label
+        Y_indices[q] = label
+        q += ONE
+        if text[i] != COMMA:
+            return OK, i, q, unsorted
+        i += ONE
+
+
+@kernel
+def pairs_of_row(text, i, shift, no_feature, positive, X_indices, X_data, p, unsure, unsure_at, u):
+    """Pairs from position i to the end of the line, written from p and u on: like `labels_of_row`, with both ends."""
+    first, unsorted, previous = p, False, np.uint64(0)
+    while True:
+        while text[i] == SPACE or text[i] == TAB:
+            i += ONE
+        if ends(text, i):
+            return OK, i + ONE if text[i] == LF else i + ONE + ONE, p, u, unsorted
+        at = i
+        i, feature = whole_number(text, i, no_feature)
+        if feature == no_feature or feature < shift or text[i] != COLON:
+            return BAD_FEATURE, at, p, u, unsorted
+        unsorted |= p > first and feature <= previous
+        previous = feature
+        at = i + ONE
+        i, value, sure = decimal(text, at)
+        if i == at or not ends(text, i):
+            return BAD_VALUE, at, p, u, unsorted
+        if sure:
+            single = np.float32(value)
+            if np.isinf(single):
+                return VALUE_TOO_LARGE, at, p, u, unsorted
+            if positive and not single > 0:
+                return VALUE_NOT_POSITIVE, at, p, u, unsorted
+            X_data[p] = single
+        else:
+            unsure[u] = p
+            unsure_at[u] = at
+            u += ONE
+        X_indices[p] = feature - shift
+        p += ONE
+
+
+@kernel
+def parse(text, rules, X_lengths, X_indices, X_data, Y_lengths, Y_indices, unsure, unsure_at):
+    """Read the rows of `text` into the arrays until its end or the first fault.
+
+    `rules` are: whether rows have labels, whether values must be positive, the first and the last feature number, the
+    last label number. `unsure` lists the pairs whose values the caller must read at the byte positions `unsure_at`.
+
+    Returns status, position, complete rows, rows up to the last one that is not blank, values on the unsure list, and
+    whether some row's features, some row's labels do not rise strictly.
+    """
+    with_labels, positive, first_feature, last_feature, last_label = rules
+    shift, no_feature, no_label = np.uint64(first_feature), np.uint64(last_feature + 1), np.uint64(last_label + 1)
+    i, n = np.uint64(0), np.uint64(text.size)
+    row, filled, p, q, u = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    X_unsorted, Y_unsorted, status = False, False, OK
+    while i < n:
+        end_p, end_q, unsorted = p, q, False
+        if with_labels:
+            status, i, end_q, unsorted = labels_of_row(text, i, no_label, Y_indices, q)
+            Y_unsorted |= unsorted
+        if status == OK:
+            status, i, end_p, u, unsorted = pairs_of_row(
+                text, i, shift, no_feature, positive, X_indices, X_data, p, unsure, unsure_at, u
+            )
+            X_unsorted |= unsorted
+        if status != OK:
+            break
+        X_lengths[row] = end_p - p
+        Y_lengths[row] = end_q - q
+        row += ONE
+        if end_p > p or end_q > q:
+            filled = row
+        p, q = end_p, end_q
+    return status, i, row, filled, u, X_unsorted, Y_unsorted

@@ -1,0 +1,28 @@
+"""The estimators: a room per system, and what they share in base.py.
+
+To add a method: a folder here with an estimator that derives from ExtremeClassifier, and a line in METHODS.
+"""
+
+from __future__ import annotations
+
+import os
+
+from longtail import store
+from longtail.errors import ModelError
+from longtail.methods.base import ExtremeClassifier
+from longtail.methods.one_vs_all import OneVsAll
+
+METHODS: dict[str, type[ExtremeClassifier]] = {OneVsAll.method: OneVsAll}
+
+__all__ = ["METHODS", "ExtremeClassifier", "OneVsAll", "load"]
+
+
+def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
+    """The fitted estimator saved in `folder`, verified before use; weights stay on disk unless `mmap=False`."""
+    model, training = store.read_model(folder, mmap=mmap)
+    if training.method not in METHODS:
+        known = ", ".join(METHODS)
+        raise ModelError(
+            folder, f"was trained by the method {training.method!r}, which this version lacks; it knows {known}"
+        )
+    return METHODS[training.method]._fitted(model, training.params, where=folder)

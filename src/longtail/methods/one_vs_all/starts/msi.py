@@ -1,0 +1,70 @@
+"""The mean-separating start (MSI).   [Schultheis & Babbar 2022], section 4, eqs (21)-(24), and appendix 7.3
+
+The shortest w with <w, p> = s and <w, q> = t, p the mean of a label's positive rows, q that of its negative ones (21).
+It lies in the span of p and the mean x of all rows, which labels share (22): w = u p + v x, where
+
+    u <p,p> + v <x,p> = s          u <x,p> + v <x,x> = t + (s - t) |P| / n  =: a
+
+t = -2 puts most negatives beyond the margin, so the first Newton steps see few active rows.
+
+Differs from the paper: v comes from Cramer's rule like u (23), not from (24); it then needs no special case when <x, p>
+is nearly zero, and equals (27) there. When p and x are parallel (or a label has no positive row, or only positive
+ones) no such w exists, and the start is zero, as in the paper.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import frozen, kernel
+from longtail.methods.one_vs_all.problem import Problem
+
+POSITIVE_SCORE = 1.0  # s
+NEGATIVE_SCORE = -2.0  # t
+PARALLEL = 1e-9  # how small 1 - cos^2(p, x) may be
+
+
+class MeanSeparating:
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.x_mean = frozen(problem.x_sum / problem.n_samples, np.float64)
+
+    def guess(self, first_label: int, out: np.ndarray) -> None:
+        p = self.problem
+        mean_separating(
+            *p.X, p.bias, p.rows_of, p.rows_indptr, first_label, self.x_mean, POSITIVE_SCORE, NEGATIVE_SCORE, out
+        )
+
+
+@kernel
+def mean_separating(X_data, X_indices, X_indptr, bias, rows_of, rows_indptr, first_label, x_mean, s, t, out):
+    """out[b] = u p + v x for label first_label + b"""
+    n, D = len(X_indptr) - 1, len(x_mean)
+    xx = 0.0
+    for j in range(D):
+        xx += x_mean[j] * x_mean[j]
+    for b in range(len(out)):
+        positives = rows_of[rows_indptr[first_label + b] : rows_indptr[first_label + b + 1]]
+        w, count = out[b], len(positives)
+        w[:] = 0.0
+        if count == 0:
+            continue
+        for a in range(count):  # w holds p for now
+            i = positives[a]
+            for q in range(X_indptr[i], X_indptr[i + np.uint32(1)]):
+                w[X_indices[q]] += X_data[q] / count
+        if bias > 0.0:
+            w[-1] = bias
+        pp, xp = 0.0, 0.0
+        for j in range(D):
+            pp += w[j] * w[j]
+            xp += w[j] * x_mean[j]
+        determinant = pp * xx - xp * xp
+        if determinant <= PARALLEL * pp * xx:
+            w[:] = 0.0
+            continue
+        a = t + (s - t) * count / n
+        u = (s * xx - a * xp) / determinant
+        v = (a * pp - s * xp) / determinant
+        for j in range(D):
+            w[j] = u * w[j] + v * x_mean[j]

@@ -1,0 +1,15 @@
+"""The zero start: w = 0, as plain DiSMEC begins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.methods.one_vs_all.problem import Problem
+
+
+class Zero:
+    def __init__(self, problem: Problem) -> None:
+        pass
+
+    def guess(self, first_label: int, out: np.ndarray) -> None:
+        out[:] = 0.0

@@ -1,0 +1,105 @@
+"""Propensity-scored precision and nDCG: hits on rare labels count more (Jain, Prabhu, Varma, KDD 2016).
+
+Rare labels are more often missing from the truth than frequent ones. The propensity p_l, the chance that a true label
+is written down, is modelled from the number N_l of the N training rows that have it:
+
+    1 / p_l = 1 + C (N_l + B)^-A,        C = (ln N - 1) (B + 1)^A
+
+PSP@k and PSnDCG@k are P@k and nDCG@k with 1 / p_l in place of 1 for a hit on label l. That raw value can exceed 1, so
+published tables divide it by the raw value of the best possible predictions: the mean over the rows of what was reached
+over the mean of what could be (not the mean of the ratios). So does the default; `normalized=False` the raw value.
+
+A row without true labels adds zero to both means. For one or two training rows ln N - 1 is negative: C is then 0, every
+propensity is 1, and no weight is ever below 1. A label without training rows has N_l = 0 and so the largest weight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from longtail.errors import InputError
+from longtail.metrics.hits import Hits, find_hits
+from longtail.metrics.ranking import mean_gain, mean_ndcg
+from longtail.metrics.truth import read_truth
+
+DEFAULT_A, DEFAULT_B = 0.55, 1.5
+# (A, B) of the benchmark data sets whose published figures do not use the defaults.
+PROPENSITY_PRESETS = {
+    "WikiLSHTC-325K": (0.5, 0.4),
+    "Wikipedia-500K": (0.5, 0.4),
+    "Amazon-670K": (0.6, 2.6),
+    "Amazon-3M": (0.6, 2.6),
+}
+
+
+def inverse_propensity(train_Y: Any, *, A: float = DEFAULT_A, B: float = DEFAULT_B) -> np.ndarray:
+    """1 / p_l of each label, at least 1, from the labels of the training rows; `PROPENSITY_PRESETS` has other A, B."""
+    truth = read_truth(train_Y, name="train_Y")
+    return weights_from_counts(truth.counts, truth.n_rows, A=A, B=B)
+
+
+def psp_at_k(Y: Any, top: Any, inv_p: Any, k: int | None = None, *, normalized: bool = True) -> np.ndarray:
+    """PSP@1 to PSP@k, with `inv_p` from `inverse_propensity`."""
+    weights = _check_weights(inv_p)
+    return psp(find_hits(Y, top, k, n_labels=weights.size), weights, normalized=normalized)
+
+
+def psndcg_at_k(Y: Any, top: Any, inv_p: Any, k: int | None = None, *, normalized: bool = True) -> np.ndarray:
+    """PSnDCG@1 to PSnDCG@k, with `inv_p` from `inverse_propensity`."""
+    weights = _check_weights(inv_p)
+    return psndcg(find_hits(Y, top, k, n_labels=weights.size), weights, normalized=normalized)
+
+
+# --- the same from hits ----------------------------------------------------------------------------------------------
+
+
+def weights_from_counts(counts: np.ndarray, n_rows: int, *, A: float, B: float) -> np.ndarray:
+    if not (math.isfinite(A) and A >= 0 and math.isfinite(B) and B > 0):
+        raise InputError(f"A is {A} and B is {B}; propensities need A >= 0 and B > 0 (the defaults are 0.55 and 1.5)")
+    C = max(math.log(n_rows) - 1, 0.0) * (B + 1) ** A
+    return 1 + C * (counts + B) ** -A
+
+
+def psp(hits: Hits, inv_p: np.ndarray, *, normalized: bool = True) -> np.ndarray:
+    reached = mean_gain(_gains(hits, inv_p))
+    return _share(reached, mean_gain(_best_gains(hits, inv_p))) if normalized else reached
+
+
+def psndcg(hits: Hits, inv_p: np.ndarray, *, normalized: bool = True) -> np.ndarray:
+    sizes = hits.truth.sizes
+    reached = mean_ndcg(_gains(hits, inv_p), sizes)
+    return _share(reached, mean_ndcg(_best_gains(hits, inv_p), sizes)) if normalized else reached
+
+
+def _gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
+    """Per rank, the weight of each row's predicted label where it is true, and 0 elsewhere."""
+    for labels, hit in zip(hits.labels.T, hits.hit.T, strict=True):
+        yield inv_p[labels] * hit
+
+
+def _best_gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
+    """Per rank, the weights that the best predictions would earn: each row's true labels, heaviest first."""
+    truth = hits.truth
+    rows, weights = truth.rows, inv_p[truth.indices]
+    weights = weights[np.lexsort((-weights, rows))]  # rows stay together, so `rows` itself is unchanged
+    rank = np.arange(rows.size) - truth.indptr[rows]
+    for j in range(hits.k):
+        column = np.zeros(truth.n_rows)
+        column[rows[rank == j]] = weights[rank == j]
+        yield column
+
+
+def _share(reached: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """reached / best, and 0 where no row has a label; rounding must not push a perfect ranking above 1."""
+    return np.minimum(reached / np.where(best > 0, best, 1.0), 1.0)
+
+
+def _check_weights(inv_p: Any) -> np.ndarray:
+    weights = np.asarray(inv_p)
+    if weights.ndim != 1 or weights.dtype.kind not in "iuf" or not (np.isfinite(weights) & (weights > 0)).all():
+        raise InputError("inv_p must hold one positive number per label; make it with inverse_propensity(train_Y)")
+    return weights.astype(np.float64, copy=False)

@@ -1,0 +1,192 @@
+"""A linear model: one sparse weight row per label.
+
+    score(x, label) = sum_j x_j W[label, j]  +  bias * W[label, n_features]
+
+W has `n_features` columns, plus a last one for the bias feature, whose value is the same for all rows, when it is on
+(`bias` > 0). This is LIBLINEAR's convention: the bias weight is regularised like every other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import parallel
+from longtail.errors import InputError
+from longtail.topk import InvertedIndex, TopK
+
+ROWS_PER_BLOCK = 1024  # rows a thread scores at a time: bounds memory and keeps Ctrl-C quick
+
+
+class FeaturePipeline(Protocol):
+    """What turns raw texts into X; data.TextFeatures is one."""
+
+    def transform(self, texts: Any) -> sp.csr_array: ...
+
+    def feature_names(self) -> list[str] | None: ...
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One feature's share of a score: value in the row times weight of the label."""
+
+    feature: str
+    value: float
+    weight: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a row has its score for a label. `score` is the sum of all contributions and of the bias' share."""
+
+    label: int
+    name: Any
+    score: float
+    bias: float
+    contributions: list[Contribution]  # largest absolute share first
+
+    def __str__(self) -> str:
+        lines = [f"score {self.score:+.4f} for label {self.name}"]
+        lines += [f"  {c.contribution:+.4f}  {c.feature}" for c in self.contributions]
+        return "\n".join([*lines, f"  {self.bias:+.4f}  (bias)"])
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """W and all that is needed to use it: names, the text pipeline, the bias convention."""
+
+    W: sp.csr_array
+    n_features: int
+    bias: float = 0.0
+    multiclass: bool = False
+    label_names: np.ndarray | None = None
+    feature_names: Sequence[str] | None = None
+    features: FeaturePipeline | None = None
+
+    def __post_init__(self) -> None:
+        columns = self.n_features + (self.bias > 0)
+        if self.W.shape[1] != columns:
+            raise InputError(f"W has {self.W.shape[1]} columns; {self.n_features} features and the bias make {columns}")
+        if self.label_names is not None and len(self.label_names) != self.n_labels:
+            raise InputError(f"{len(self.label_names)} label names were given for {self.n_labels} labels")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise InputError(f"{len(self.feature_names)} feature names were given for {self.n_features} features")
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.W.shape[0])
+
+    @cached_property
+    def index(self) -> InvertedIndex:
+        """W by feature, made at the first prediction."""
+        return InvertedIndex.of(self.W, self.n_features, self.bias)
+
+    # --- prediction; X is canonical (longtail.check) -----------------------------------------------------------------
+
+    def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
+        """The k best labels of every row, exactly; equal scores rank by label id. k is cut to the number of labels."""
+        self._check_width(X)
+        index, k = self.index, min(k, self.n_labels)  # the index is made here once, not in every thread
+        labels, scores = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
+
+        def fill(rows: range) -> None:
+            part = index.top(X[rows.start : rows.stop], k)
+            labels[rows.start : rows.stop], scores[rows.start : rows.stop] = part.labels, part.scores
+
+        for _ in parallel.run(fill, parallel.ranges(X.shape[0], ROWS_PER_BLOCK), n_jobs):
+            pass
+        return TopK(labels, scores)
+
+    def predict_above(self, X: sp.csr_array, threshold: float = 0.0, *, n_jobs: int | None = None) -> sp.csr_array:
+        """Indicator of the labels that score more than `threshold`."""
+        self._check_width(X)
+        index = self.index
+        blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
+        parts = list(parallel.run(lambda rows: index.above(X[rows.start : rows.stop], threshold), blocks, n_jobs))
+        indices = np.concatenate([found for found, _ in parts]) if parts else np.empty(0, np.int32)
+        counts = np.concatenate([np.diff(ends) for _, ends in parts]) if parts else np.empty(0, np.int64)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        return sp.csr_array((np.ones(len(indices), np.int32), indices, indptr), shape=(X.shape[0], self.n_labels))
+
+    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
+        self._check_width(X)
+        W = self.W[self._label_ids(labels)]
+        scores = np.asarray((X @ W[:, : self.n_features].T).toarray(), np.float32)
+        if self.bias:
+            scores += np.float32(self.bias) * W[:, [self.n_features]].toarray().ravel()
+        return scores
+
+    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+        """The features of the one row `x` that make its score for `label` (a column number), largest share first."""
+        self._check_width(x)
+        if x.shape[0] != 1:
+            raise InputError(f"explain takes one row, but {x.shape[0]} were given; pass X[[i]]")
+        (label,) = self._label_ids([label])
+        w = self.W[[label]]
+        weight_of = dict(zip(w.indices.tolist(), w.data.tolist(), strict=True))
+        shares = [
+            Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j])
+            for j, value in zip(x.indices.tolist(), x.data.tolist(), strict=True)
+            if j in weight_of
+        ]
+        shares.sort(key=lambda share: -abs(share.contribution))
+        bias = self.bias * weight_of.get(self.n_features, 0.0)
+        score = sum(share.contribution for share in shares) + bias
+        return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
+
+    def _check_width(self, X: sp.csr_array) -> None:
+        """A kernel would follow a feature that W lacks out of bounds."""
+        if X.format != "csr" or X.shape[1] != self.n_features:
+            raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def label_name(self, label: int) -> Any:
+        """The label's name, or its number where labels have no names."""
+        return int(label) if self.label_names is None else self.label_names[label]
+
+    def feature_name(self, feature: int) -> str:
+        names = self._feature_names
+        return f"feature {feature}" if names is None else names[feature]
+
+    @cached_property
+    def _feature_names(self) -> Sequence[str] | None:
+        if self.feature_names is not None or self.features is None:
+            return self.feature_names
+        return self.features.feature_names()
+
+    def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+        ids = np.asarray(labels)
+        if ids.dtype.kind not in "iu" or ((ids < 0) | (ids >= self.n_labels)).any():
+            raise InputError(f"labels are column numbers from 0 to {self.n_labels - 1}; got {labels!r}")
+        return ids
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def slice(self, start: int, stop: int) -> LinearModel:
+        """The model of labels start .. stop - 1, which then count from 0."""
+        names = None if self.label_names is None else self.label_names[start:stop]
+        return replace(self, W=self.W[start:stop], label_names=names)
+
+    @staticmethod
+    def stack(parts: Sequence[LinearModel]) -> LinearModel:
+        """The model of all parts' labels in their order; the parts must agree in features and bias."""
+        if not parts:
+            raise InputError("there is no model to stack; give at least one")
+        first = parts[0]
+        if any((part.n_features, part.bias) != (first.n_features, first.bias) for part in parts):
+            raise InputError("models to be stacked differ in their number of features or in their bias")
+        named = [part.label_names for part in parts if part.label_names is not None]
+        if named and len(named) < len(parts):
+            raise InputError("some of the models to be stacked have label names and some have none")
+        W = sp.csr_array(sp.vstack([part.W for part in parts], format="csr"))
+        if len({names.dtype.kind for names in named}) > 1:  # NumPy would turn numbers into strings
+            named = [names.astype(object) for names in named]
+        return replace(first, W=W, label_names=np.concatenate(named) if named else None)

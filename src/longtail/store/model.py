@@ -1,0 +1,190 @@
+"""LinearModel <-> folder: which arrays and which meta data a model folder has, and what must hold among them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import folder
+from longtail.data import TextFeatures
+from longtail.errors import ModelError
+from longtail.models import LinearModel
+
+MAX_COLUMNS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model was made: the method's name and parameters, as plain JSON values."""
+
+    method: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_model(path: str | os.PathLike[str], model: LinearModel, training: Training) -> None:
+    """Save `model` in the folder `path`, replacing a model there in one step."""
+    root, W = Path(path), _canonical(model.W)
+    arrays = {
+        "W_data": W.data.astype(np.float32, copy=False),
+        "W_indices": W.indices.astype(np.int32, copy=False),
+        "W_indptr": W.indptr.astype(np.int64, copy=False),
+    }
+    folder.check_csr(arrays["W_indptr"], arrays["W_indices"], arrays["W_data"], W.shape, "W", root)
+    meta: dict[str, Any] = {
+        "method": training.method,
+        "params": {name: _plain(value) for name, value in training.params.items()},
+        "n_labels": model.n_labels,
+        "n_features": model.n_features,
+        "bias": float(model.bias),
+        "multiclass": model.multiclass,
+        "label_names": _pack_names(arrays, "label", model.label_names, root),
+        "feature_names": _pack_names(arrays, "feature", model.feature_names, root),
+        "features": None,
+    }
+    if model.features is not None:
+        if not isinstance(model.features, TextFeatures):
+            raise ModelError(root, f"cannot save {type(model.features).__name__} as text pipeline; use TextFeatures")
+        pipeline, meta["features"] = model.features.to_arrays()
+        arrays |= {f"features_{name}": array for name, array in pipeline.items()}
+        if meta["feature_names"] and model.features.feature_names() == list(model.feature_names or ()):
+            _drop_names(arrays, "feature")  # the pipeline holds the same names
+            meta["feature_names"] = None
+    folder.write(root, folder.MODEL, arrays, meta)
+
+
+def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[LinearModel, Training]:
+    """The verified model of the folder `path`, and how it was made."""
+    root = Path(path)
+    arrays, meta = folder.read(root, folder.MODEL, mmap=mmap)
+    where = root / folder.MODEL.manifest
+    n_labels = _member(meta, "n_labels", int, where)
+    n_features = _member(meta, "n_features", int, where)
+    bias = float(_member(meta, "bias", (int, float), where))
+    if not 0 <= n_labels <= MAX_COLUMNS or not 0 <= n_features < MAX_COLUMNS or not 0 <= bias < math.inf:
+        raise ModelError(where, f"n_labels {n_labels}, n_features {n_features} and bias {bias} cannot all be true")
+    shape = (n_labels, n_features + (bias > 0))
+    data, indices, indptr = (
+        folder.take(arrays, name, dtype, 1, where)
+        for name, dtype in (("W_data", "<f4"), ("W_indices", "<i4"), ("W_indptr", "<i8"))
+    )
+    folder.check_csr(indptr, indices, data, shape, "W", where)
+    pipeline = meta.get("features")
+    if pipeline is not None:
+        own = {name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")}
+        pipeline = TextFeatures.from_arrays(own, pipeline, where)
+        if pipeline.n_features != n_features:
+            raise ModelError(where, f"the text pipeline makes {pipeline.n_features} features, but W has {n_features}")
+    label_names = _unpack_names(arrays, "label", meta.get("label_names"), n_labels, where)
+    feature_names = _unpack_names(arrays, "feature", meta.get("feature_names"), n_features, where)
+    model = LinearModel(
+        W=_csr(data, indices, indptr, shape),
+        n_features=n_features,
+        bias=bias,
+        multiclass=_member(meta, "multiclass", bool, where),
+        label_names=label_names,
+        feature_names=None if feature_names is None else feature_names.tolist(),
+        features=pipeline,
+    )
+    return model, Training(_member(meta, "method", str, where), _member(meta, "params", dict, where))
+
+
+def model_size(path: str | os.PathLike[str]) -> int:
+    """Bytes on disk of the model in the folder `path`."""
+    return folder.size(path, folder.MODEL)
+
+
+def _canonical(W: sp.csr_array) -> sp.csr_array:
+    if not W.has_canonical_format:
+        W = W.copy()
+        W.sum_duplicates()
+    return W
+
+
+def _csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
+    """SciPy wants both index arrays of one type: the short `indptr` is copied rather than the long `indices`."""
+    if len(indices) <= np.iinfo(np.int32).max:
+        indptr = indptr.astype(np.int32)
+    else:
+        indices = indices.astype(np.int64)
+    return sp.csr_array((data, indices, indptr), shape=shape)
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON spells it: NumPy's numbers (from a grid, say) are numbers, too."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _member(meta: Mapping[str, Any], name: str, kind: Any, where: Path) -> Any:
+    value = meta.get(name)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ModelError(where, f"member {name!r} is missing or of the wrong type")
+    return value
+
+
+# --- names: none, numbers, or strings --------------------------------------------------------------------------------
+
+_NUMBERS = {"int": "<i8", "float": "<f8", "bool": "|u1"}  # kinds of number names, and how a file holds them
+_KIND_OF = {"i": "int", "u": "int", "f": "float", "b": "bool"}
+
+
+def _pack_names(arrays: dict[str, np.ndarray], owner: str, names: Any, root: Path) -> str | None:
+    if names is None:
+        return None
+    if all(isinstance(name, str) for name in names):
+        packed = folder.pack_strings(names)
+        arrays[f"{owner}_names_utf8"], arrays[f"{owner}_names_offsets"] = packed["utf8"], packed["offsets"]
+        return "str"
+    array = np.asarray(names)
+    if array.dtype == object and all(type(name) is int for name in names):
+        array = np.array(list(names))
+    kind = _KIND_OF.get(array.dtype.kind)
+    if kind is None or (array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max):
+        odd = next((name for name in names if not isinstance(name, str)), None)
+        raise ModelError(
+            root,
+            f"{owner} name {odd!r} is neither a string nor a whole number of 64 bits, or names mix; rename to save",
+        )
+    if kind == "int" and owner == "label" and np.array_equal(array, np.arange(len(array))):
+        return "range"
+    arrays[f"{owner}_names"] = array.astype(_NUMBERS[kind])
+    return kind
+
+
+def _drop_names(arrays: dict[str, np.ndarray], owner: str) -> None:
+    for name in (f"{owner}_names", f"{owner}_names_utf8", f"{owner}_names_offsets"):
+        arrays.pop(name, None)
+
+
+def _unpack_names(arrays: dict[str, np.ndarray], owner: str, kind: Any, count: int, where: Path) -> np.ndarray | None:
+    if kind is None:
+        return None
+    if kind == "range" and owner == "label":  # n_labels was compared with W; n_features may lie
+        return np.arange(count)
+    if kind == "str":
+        utf8 = folder.take(arrays, f"{owner}_names_utf8", "|u1", 1, where)
+        offsets = folder.take(arrays, f"{owner}_names_offsets", "<i8", 1, where)
+        names = _strings(folder.unpack_strings(utf8, offsets, f"{owner}_names", where))
+    elif isinstance(kind, str) and kind in _NUMBERS:
+        names = folder.take(arrays, f"{owner}_names", _NUMBERS[kind], 1, where)
+        names = names.astype(bool) if kind == "bool" else names
+    else:
+        raise ModelError(
+            where, f"member '{owner}_names' must be null, 'range' (of labels), 'str', 'int', 'float' or 'bool'"
+        )
+    if len(names) != count:
+        raise ModelError(where, f"has {len(names)} {owner} names for {count}")
+    return names
+
+
+def _strings(names: list[str]) -> np.ndarray:
+    """As longtail.check.name_array: of fixed width, unless that loses a NUL at the end of a name or much memory."""
+    lengths = [len(name) for name in names]
+    compact = max(lengths, default=0) * len(names) <= 8 * sum(lengths) + 2**20
+    return np.array(names, dtype=str if compact and not any(name.endswith("\0") for name in names) else object)

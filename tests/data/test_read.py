@@ -1,0 +1,379 @@
+"""data.read: every format from its name, and the columns of another dataset or model."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import sys
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import longtail as lt
+from longtail.data.text_features import TextFeatures
+from longtail.errors import DataError, DataWarning, InputError
+
+XMC = "3 4 3\n0,2 0:1 3:0.5\n 1:2\n1 2:-1\n"
+X = [[1, 0, 0, 0.5], [0, 2, 0, 0], [0, 0, -1, 0]]
+Y = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+TRAIN = '{"text": "red apple", "labels": ["fruit", 7]}\n{"text": "green leaf", "labels": ["plant"]}\n'
+TEST = (
+    '{"text": "green apple pie", "labels": ["plant", "fruit", "pie", "cake"]}\n{"text": "a pie", "labels": ["pie"]}\n'
+)
+
+
+@dataclass
+class Model:
+    """The attributes of a model that `like` looks at."""
+
+    n_features: int
+    n_labels: int
+    label_names: Any = None
+    feature_names: Any = None
+    features: Any = None
+
+
+@pytest.fixture
+def put(tmp_path):
+    def write(name: str, content: str | bytes) -> Path:
+        (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
+        return tmp_path / name
+
+    return write
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+
+def test_one_screen(put):
+    put("train.jsonl", TRAIN)
+    put("test.jsonl", TEST)
+    train = lt.read(put("train.jsonl", TRAIN))
+    with pytest.warns(DataWarning):
+        test = lt.read(put("test.jsonl", TEST), like=train)
+    assert train.label_names.tolist() == test.label_names.tolist() == ["7", "fruit", "plant"]
+    assert train.feature_names == test.feature_names == ["apple", "green", "leaf", "red"]
+    assert test.features is train.features
+    assert test.texts == ["green apple pie", "a pie"]
+    assert test.Y.toarray().tolist() == [[0, 1, 1], [0, 0, 0]]
+    np.testing.assert_allclose(test.X.toarray(), [[0.5**0.5, 0.5**0.5, 0, 0], [0, 0, 0, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.svm", "a", "jsonl"])
+def test_a_name_that_says_nothing_is_the_repository_format(put, name):
+    data = lt.read(put(name, XMC))
+    assert (data.X.toarray() == X).all()
+    assert data.Y.toarray().tolist() == Y
+    assert data.label_names is data.feature_names is data.texts is data.features is None
+
+
+def test_packed_files(put):
+    for name, pack in (("a.txt.gz", gzip.compress), ("a.txt.xz", lzma.compress), ("b", lzma.compress)):
+        assert lt.read(put(name, pack(XMC.encode()))).Y.toarray().tolist() == Y
+    for name, pack in (("a.jsonl.gz", gzip.compress), ("A.JSONL.XZ", lzma.compress), ("a.ndjson", bytes)):
+        assert lt.read(put(name, pack(TRAIN.encode()))).texts == ["red apple", "green leaf"]
+
+
+def test_standard_input(monkeypatch):
+    for content, form, rows in ((XMC, None, 3), (TRAIN, "jsonl", 2), ("text\na\n", "csv", 1)):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content.encode())))
+        assert lt.read("-", format=form).n_samples == rows
+
+
+def test_numbers_from_one(put):
+    path = put("a.txt", "0,2 1:1 4:0.5\n 2:2\n1 3:-1\n")
+    assert (lt.read(path, zero_based=False).X.toarray() == X).all()
+
+
+def test_split_layout(put):
+    features = put("X.txt", "3 4\n0:1 3:0.5\n1:2\n2:-1\n")
+    data = lt.read(features, put("Y.txt", "3 3\n0:1 2:1\n\n1:1\n"))
+    assert (data.X.toarray() == X).all()
+    assert data.Y.toarray().tolist() == Y
+
+
+def test_npz_pair(tmp_path):
+    sp.save_npz(tmp_path / "X.npz", sp.csr_array(np.array(X)))
+    sp.save_npz(tmp_path / "Y.npz", sp.csr_matrix(np.array(Y)))
+    data = lt.read(tmp_path / "X.npz", tmp_path / "Y.npz")
+    assert (data.X.toarray() == X).all()
+    assert data.X.dtype == np.float32
+    assert data.Y.toarray().tolist() == Y
+
+
+def test_tables(put):
+    for name, content in (
+        ("a.csv", "text,labels\nred apple,fruit|7\n"),
+        ("a.tsv", "text\tlabels\nred apple\tfruit|7\n"),
+    ):
+        data = lt.read(put(name, content))
+        assert data.texts == ["red apple"]
+        assert data.label_names.tolist() == ["7", "fruit"]
+    path = put("a.csv", "body,tags\nred apple,fruit;7\n")
+    assert lt.read(path, text_field="body", labels_field="tags", label_separator=";").n_labels == 2
+
+
+def test_a_saved_dataset(put, tmp_path):
+    data = lt.read(put("train.jsonl", TRAIN))
+    data.save(tmp_path / "folder.jsonl")
+    again = lt.read(tmp_path / "folder.jsonl")
+    assert again.texts == data.texts
+    assert again.features.same_as(data.features)
+
+
+def test_the_format_can_be_told(put):
+    assert lt.read(put("a.txt", TRAIN), format="jsonl").n_samples == 2
+    assert lt.read(put("a.csv", XMC), format="xmc").n_samples == 3
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_names_beside_the_data_are_taken_up_if_they_fit(put):
+    path = put("train.txt", XMC)
+    put("labels.txt", "a\nb\nc\n")
+    put("features.txt", "f0\nf1\nf2\nf3")
+    data = lt.read(path)
+    assert data.label_names.tolist() == ["a", "b", "c"]
+    assert data.feature_names == ["f0", "f1", "f2", "f3"]
+
+
+@pytest.mark.parametrize("content", ["a\nb\n", "a\nb\nc\nd\n", b"a\n\xff\nc\n", ""])
+def test_names_beside_the_data_that_do_not_fit_are_left_alone(put, content):
+    path = put("train.txt", XMC)
+    put("labels.txt", content)
+    assert lt.read(path).label_names is None
+
+
+def test_the_data_itself_is_no_list_of_names(put):
+    features, labels = put("features.txt", "2 3\n0:1\n1:1\n"), put("labels.txt", "2 3\n0:1\n2:1\n")
+    data = lt.read(features, labels)
+    assert data.label_names is data.feature_names is None
+
+
+def test_names_by_argument(put):
+    path = put("train.txt", XMC)
+    put("labels.txt", "no\nno\nno\n")
+    data = lt.read(path, label_names=["a", "b", "c"], feature_names=put("names", "f0\nf1\nf2\nf3\n"))
+    assert data.label_names.tolist() == ["a", "b", "c"]
+    assert data.feature_names == ["f0", "f1", "f2", "f3"]
+    with pytest.raises(DataError) as error:
+        lt.read(path, label_names=put("names", "a\nb\n"))
+    assert error.value.reason == "found 2 names, expected one line for each of 3 labels"
+    with pytest.raises(InputError) as error:
+        lt.read(path, feature_names=["a"])
+    assert str(error.value) == "1 feature names were given for 4 features; give one for each"
+
+
+def test_label_names_fix_the_labels_of_texts(put):
+    path = put("train.jsonl", TRAIN)
+    assert lt.read(path, label_names=["plant", "tree", "fruit", "7"]).Y.toarray().tolist() == [
+        [0, 0, 1, 1],
+        [1, 0, 0, 0],
+    ]
+    with pytest.warns(DataWarning) as seen:
+        data = lt.read(path, label_names=put("names", "plant\n"))
+    assert data.Y.toarray().tolist() == [[0], [1]]
+    assert [str(warning.message) for warning in seen] == [
+        f"{path}: 2 unknown label(s) dropped, 2 of 3 uses: '7', 'fruit'"
+    ]
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+def test_features_are_fitted_on_a_copy(put):
+    features = TextFeatures("hashing", n_hash_features=16).fit(["something else"])
+    before = features.to_arrays()[0]["text_idf"].copy()
+    data = lt.read(put("train.jsonl", TRAIN), features=features)
+    assert data.n_features == 16
+    assert data.features is not features
+    assert (features.to_arrays()[0]["text_idf"] == before).all()
+
+
+def test_one_warning_counts_unknown_labels_and_points_at_the_caller(put):
+    train = lt.read(put("train.jsonl", TRAIN))
+    lines = [
+        {"text": "apple", "labels": ["fruit", *(f"new{i}" for i in range(7)), "new3"]},
+        {"text": "", "labels": ["new3"]},
+    ]
+    path = put("test.jsonl", "\n".join(map(json.dumps, lines)))
+    with pytest.warns(DataWarning) as seen:
+        lt.read(path, like=train)
+    assert [str(warning.message) for warning in seen] == [
+        f"{path}: 7 unknown label(s) dropped, 9 of 10 uses: 'new3', 'new0', 'new1', 'new2', 'new4', …"
+    ]
+    assert seen[0].filename == __file__
+
+
+def test_texts_without_labels_can_be_predicted(put):
+    train = lt.read(put("train.jsonl", TRAIN))
+    data = lt.read(put("new.csv", "text\nan apple\n"), like=train)
+    assert data.Y.shape == (1, 3)
+    assert data.Y.nnz == 0
+    assert lt.read(put("empty.jsonl", ""), like=train).X.shape == (0, 4)
+
+
+def test_a_model_with_numbered_labels_reads_numbers(put):
+    train = lt.read(put("train.jsonl", TRAIN))
+    path = put("test.jsonl", '{"text": "apple", "labels": [2, "0"]}')
+    for names in (None, np.arange(3)):
+        model = Model(4, 3, label_names=names, features=train.features)
+        assert lt.read(path, like=model).Y.toarray().tolist() == [[1, 0, 1]]
+    model = Model(4, 3, label_names=np.array([2, 5, 0]), features=train.features)
+    assert lt.read(path, like=model).Y.toarray().tolist() == [[1, 0, 1]]
+    assert lt.read(path, like=model).label_names.tolist() == ["2", "5", "0"]
+
+
+# --- like ------------------------------------------------------------------------------------------------------------
+
+
+def test_vectors_are_widened(put):
+    train = lt.read(put("train.txt", XMC), label_names=["a", "b", "c"], feature_names=["e", "f", "g", "h"])
+    data = lt.read(put("test.svm", "1 0:1 1:2\n"), like=train)
+    assert data.X.toarray().tolist() == [[1, 2, 0, 0]]
+    assert data.Y.toarray().tolist() == [[0, 1, 0]]
+    assert data.label_names.tolist() == ["a", "b", "c"]
+    assert data.feature_names == ["e", "f", "g", "h"]
+    assert lt.read(put("test.svm", "1 0:1 1:2\n"), like=Model(9, 8)).Y.shape == (1, 8)
+
+
+def test_vectors_with_more_columns_are_refused(put):
+    train = lt.read(put("train.txt", XMC))
+    for line, found in (("1 4:1", "5 features, expected at most 4"), ("3 0:1", "4 labels, expected at most 3")):
+        path = put("test.svm", line)
+        with pytest.raises(DataError) as error:
+            lt.read(path, like=train)
+        assert str(error.value) == f"{path}: found {found}, as many as like has"
+
+
+def test_labels_of_vectors_go_by_name_where_both_have_names(put):
+    train = lt.read(put("train.txt", XMC), label_names=["a", "b", "c"])
+    path = put("test.txt", "2 2 4\n0,2,3 0:1\n1,3 1:1\n")
+    with pytest.warns(DataWarning) as seen:
+        data = lt.read(path, like=train, label_names=["c", "new", "a", "other"])
+    assert data.Y.toarray().tolist() == [[1, 0, 1], [0, 0, 0]]
+    assert data.Y.has_sorted_indices
+    assert [str(warning.message) for warning in seen] == [
+        f"{path}: 2 unknown label(s) dropped, 3 of 5 uses: 'other', 'new'"
+    ]
+    assert seen[0].filename == __file__
+    with pytest.raises(InputError, match="label names repeat"):
+        lt.read(path, like=Model(4, 2, label_names=["a", "a"]), label_names=["c", "new", "a", "other"])
+
+
+def test_a_saved_dataset_takes_the_columns_of_another(put, tmp_path):
+    train = lt.read(put("train.jsonl", TRAIN))
+    test = lt.read(put("test.jsonl", TEST))
+    test.save(tmp_path / "test")
+    with pytest.warns(DataWarning) as seen:
+        expected, data = lt.read(tmp_path / "test.jsonl", like=train), lt.read(tmp_path / "test", like=train)
+    assert len(seen) == 2
+    assert (data.X != expected.X).nnz == 0
+    assert (data.Y != expected.Y).nnz == 0
+    assert data.features is train.features
+
+    expected.save(tmp_path / "aligned")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = lt.read(tmp_path / "aligned", like=train)
+    assert (again.X != expected.X).nnz == 0
+    assert again.label_names.tolist() == train.label_names.tolist()
+
+
+def test_vectors_of_other_text_features_are_refused(put, tmp_path):
+    test = lt.read(put("test.jsonl", TEST))
+    lt.Dataset(test.X, test.Y, features=test.features).save(tmp_path / "test")
+    with pytest.raises(InputError, match="was made with other text features and holds no texts to make them anew"):
+        lt.read(tmp_path / "test", like=lt.read(put("train.jsonl", TRAIN)))
+
+
+# --- mistakes --------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read(put, tmp_path):
+    vectors, texts, empty = put("a.txt", XMC), put("a.jsonl", TRAIN), put("empty.jsonl", "\n")
+    (tmp_path / "model").mkdir()
+    put("model/model.json", "{}")
+    like = lt.read(texts)
+    cases: list[tuple[type, str, tuple, dict]] = [
+        (
+            InputError,
+            "format must be one of dataset, xmc, split, npz, jsonl, csv, tsv, but is 'xls'",
+            (vectors,),
+            {"format": "xls"},
+        ),
+        (
+            InputError,
+            f"{tmp_path / 'X.npz'} holds features only; give the file of labels, too: read(features, labels)",
+            (tmp_path / "X.npz",),
+            {},
+        ),
+        (
+            InputError,
+            f"a second file was given, but {texts} (jsonl) has its labels inside; give one file",
+            (texts, vectors),
+            {},
+        ),
+        (
+            InputError,
+            f"features make vectors of texts, but {vectors} was read as xmc, which already holds vectors",
+            (vectors,),
+            {"features": TextFeatures()},
+        ),
+        (
+            InputError,
+            "features and like were both given; with like, its own features are used",
+            (texts,),
+            {"features": TextFeatures(), "like": like},
+        ),
+        (
+            InputError,
+            "feature_names were given for texts; their features are named by the words themselves",
+            (texts,),
+            {"feature_names": ["a"]},
+        ),
+        (
+            InputError,
+            "label_names and like were both given for texts; with like, its own label names are used",
+            (texts,),
+            {"label_names": ["a"], "like": like},
+        ),
+        (
+            InputError,
+            "like must be a Dataset or a model, but is str; read or load it first",
+            (texts,),
+            {"like": "model"},
+        ),
+        (
+            InputError,
+            f"{texts} holds texts, but like has no text features; it was made from vectors",
+            (texts,),
+            {"like": Model(4, 3)},
+        ),
+        (DataError, f"{empty}: found no text at all", (empty,), {}),
+        (
+            DataError,
+            f"{tmp_path}: is a folder without dataset.json; name a data file or a saved dataset",
+            (tmp_path,),
+            {},
+        ),
+        (
+            DataError,
+            f"{tmp_path / 'model'}: is a model, not data; open it with longtail.load",
+            (tmp_path / "model",),
+            {},
+        ),
+        (DataError, f"{tmp_path / 'no.txt'}: cannot be opened: No such file or directory", (tmp_path / "no.txt",), {}),
+    ]
+    for kind, message, arguments, options in cases:
+        with pytest.raises(kind) as error:
+            lt.read(*arguments, **options)
+        assert str(error.value) == message

@@ -1,0 +1,118 @@
+"""Blocks in threads: the order, the bound, the errors, and the conventions of n_jobs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longtail import parallel
+
+
+@given(st.integers(0, 200), st.integers(-3, 250))
+def test_ranges_cover_everything_once(total, size):
+    ranges = parallel.ranges(total, size)
+    assert [i for block in ranges for i in block] == list(range(total))
+    assert all(0 < len(block) <= max(size, 1) for block in ranges)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 4])
+def test_results_come_in_the_order_of_the_blocks(n_jobs):
+    def task(block):
+        time.sleep(0.002 * (5 - block % 5))  # the first ones are the slowest
+        return block * block
+
+    assert list(parallel.run(task, range(23), n_jobs)) == [block * block for block in range(23)]
+    assert list(parallel.run(task, [], n_jobs)) == []
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+def test_a_long_stream_of_blocks_is_drawn_only_as_far_as_needed(n_jobs):
+    drawn = 0
+
+    def blocks():
+        nonlocal drawn
+        while True:  # without end: a list of it would never be made
+            drawn += 1
+            yield drawn
+
+    results = parallel.run(lambda block: block, blocks(), n_jobs)
+    for done in range(1, 30):
+        assert next(results) == done
+        assert drawn - done < 2 * n_jobs
+    results.close()
+
+
+def test_threads_run_at_the_same_time_and_no_more_than_asked_for():
+    meet, lock, running, most = threading.Barrier(2, timeout=10), threading.Lock(), 0, 0
+
+    def task(block):
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        meet.wait()  # returns only if two blocks are under way together
+        with lock:
+            running -= 1
+
+    assert len(list(parallel.run(task, range(8), 2))) == 8
+    assert most == 2
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 4])
+def test_an_error_comes_out_and_drops_what_has_not_begun(n_jobs):
+    begun = []
+
+    def task(block):
+        begun.append(block)
+        if block == 3:
+            raise OSError("no space")
+        time.sleep(0.01)
+        return block
+
+    results = []
+    with pytest.raises(OSError, match="no space"):
+        for result in parallel.run(task, range(1000), n_jobs):
+            results.append(result)
+    assert results == [0, 1, 2]
+    assert len(begun) <= 4 + 2 * n_jobs
+    after = len(begun)
+    time.sleep(0.03)
+    assert len(begun) == after  # no thread goes on behind our back
+
+
+@pytest.mark.parametrize("n_jobs", [2, 4])
+def test_leaving_early_stops_the_threads(n_jobs):
+    before = threading.active_count()
+    results = parallel.run(lambda block: block, range(100), n_jobs)
+    assert next(results) == 0
+    results.close()
+    assert threading.active_count() == before
+
+
+def test_an_interrupt_in_the_consumer_ends_the_run():
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        for _ in parallel.run(lambda block: block, range(100), 2):
+            raise KeyboardInterrupt
+    assert threading.active_count() == before
+
+
+def test_n_jobs_counts_as_in_scikit_learn(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    assert parallel.n_threads(None) == 8
+    assert parallel.n_threads(-1) == 8
+    assert parallel.n_threads(-2) == 7
+    assert parallel.n_threads(-100) == 1
+    assert parallel.n_threads(1) == 1
+    assert parallel.n_threads(64) == 64
+
+
+def test_without_affinity_the_number_of_cores_counts(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert parallel.n_threads(None) == 1

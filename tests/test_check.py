@@ -1,0 +1,431 @@
+"""What a user hands in: every accepted form becomes the canonical one, every other is refused with a clear message."""
+
+from __future__ import annotations
+
+import copy
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import DataConversionWarning
+
+from longtail import check
+from longtail.errors import InputError
+
+DENSE = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
+
+
+def assert_canonical(X, expected: np.ndarray) -> None:
+    assert type(X) is sp.csr_array
+    assert X.dtype == np.float32
+    assert X.dtype.isnative
+    assert X.shape == expected.shape
+    assert X.toarray().tolist() == expected.tolist()
+    for a, b in zip(X.indptr, X.indptr[1:], strict=False):
+        assert (np.diff(X.indices[a:b]) > 0).all()
+    assert X.indptr[-1] == len(X.indices) == len(X.data)
+
+
+def arrays_of(X) -> list[np.ndarray]:
+    if not sp.issparse(X):
+        return [X] if isinstance(X, np.ndarray) else []
+    if X.format == "lil":
+        return []  # its arrays hold lists
+    return [getattr(X, name) for name in ("data", "indices", "indptr", "row", "col") if hasattr(X, name)]
+
+
+def read_only(X):
+    for array in arrays_of(X):
+        array.flags.writeable = False
+    return X
+
+
+def with_index_type(X, dtype):
+    X.indices, X.indptr = X.indices.astype(dtype), X.indptr.astype(dtype)
+    return X
+
+
+def reordered(X):
+    """The same matrix with the entries of the first row in reverse order."""
+    end = X.indptr[1]
+    X.indices[:end], X.data[:end] = X.indices[:end][::-1].copy(), X.data[:end][::-1].copy()
+    X.has_sorted_indices = X.has_canonical_format = True  # a lie that must not be believed
+    return X
+
+
+SPARSE = {
+    f"{kind.__name__}-{np.dtype(dtype).name}": kind(DENSE.astype(dtype))
+    for kind in (sp.csr_matrix, sp.csr_array, sp.csc_matrix, sp.csc_array, sp.coo_matrix, sp.coo_array)
+    for dtype in (np.float32, np.float64, np.int64, np.int8, np.uint16)
+}
+FORMS = {
+    **SPARSE,
+    "bsr": sp.bsr_array(np.kron(DENSE, np.eye(1)), blocksize=(1, 1)),
+    "dia": sp.dia_array(DENSE),
+    "lil": sp.lil_array(DENSE),
+    "dok": sp.dok_array(DENSE),
+    "int32 indices": with_index_type(sp.csr_array(DENSE), np.int32),
+    "int64 indices": with_index_type(sp.csr_array(DENSE), np.int64),
+    "read-only csr": read_only(sp.csr_array(DENSE.astype(np.float32))),
+    "read-only coo": read_only(sp.coo_array(DENSE)),
+    "big-endian csr": sp.csr_array((np.array([1, 2, 3], ">f4"), [0, 2, 1], [0, 2, 2, 3]), shape=(3, 3)),
+    "unsorted": reordered(sp.csr_array(DENSE)),
+    "duplicates": sp.csr_array(([1.0, 1.5, 0.5, 3.0], [0, 2, 2, 1], [0, 3, 3, 4]), shape=(3, 3)),
+    "unsorted duplicates": sp.csr_array(([1.5, 1.0, 0.5, 3.0], [2, 0, 2, 1], [0, 3, 3, 4]), shape=(3, 3)),
+    "duplicate coo": sp.coo_array(([1, 1, 1, 3], ([0, 0, 0, 2], [0, 2, 2, 1])), shape=(3, 3)),
+    "explicit zeros": sp.csr_array(([1.0, 0.0, 2.0, 0.0, 3.0], [0, 1, 2, 0, 1], [0, 3, 4, 5]), shape=(3, 3)),
+    "spare places": sp.csr_array(([1.0, 2.0, 3.0, 9.0], [0, 2, 1, 0], [0, 2, 2, 3]), shape=(3, 3)),
+    "dense": DENSE,
+    "Fortran": np.asfortranarray(DENSE),
+    "strided": np.repeat(np.repeat(DENSE, 2, axis=0), 2, axis=1)[::2, ::2],
+    "reversed": DENSE[::-1].copy()[::-1],
+    "big-endian": DENSE.astype(">f8"),
+    "half": DENSE.astype(np.float16),
+    "long double": DENSE.astype(np.longdouble),
+    "objects": DENSE.astype(object),
+    "read-only dense": read_only(DENSE.copy()),
+    "list": DENSE.tolist(),
+    "list of tuples": [tuple(row) for row in DENSE.tolist()],
+    "list of arrays": list(DENSE),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_x_becomes_canonical_and_stays_untouched(form):
+    X = FORMS[form]
+    before, flags = copy.deepcopy(X), [array.flags.writeable for array in arrays_of(X)]
+    assert_canonical(check.features(X), DENSE)
+    assert [array.flags.writeable for array in arrays_of(X)] == flags
+    for array, copied in zip(arrays_of(X), arrays_of(before), strict=True):
+        assert array.dtype == copied.dtype
+        assert array.tobytes() == copied.tobytes()
+
+
+def test_booleans_count_as_zero_and_one():
+    expected = (DENSE != 0).astype(np.float32)
+    for X in (DENSE != 0, sp.csr_array(DENSE != 0), sp.csc_matrix(DENSE != 0)):
+        assert_canonical(check.features(X), expected)
+
+
+def test_canonical_arrays_are_shared_not_copied():
+    X = sp.csr_array(DENSE.astype(np.float32))
+    assert all(np.shares_memory(a, b) for a, b in zip(arrays_of(X), arrays_of(check.features(X)), strict=True))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.integers(-3, 3)),
+    st.randoms(use_true_random=False),
+    st.sampled_from([np.int32, np.int64]),
+)
+def test_any_way_to_spell_a_matrix_gives_the_same_csr(dense, random, index_type):
+    entries = [(i, j, part) for i, j in np.argwhere(dense) for part in (dense[i, j] - 1, 1.0)]  # each one twice
+    random.shuffle(entries)
+    entries.sort(key=lambda entry: entry[0])
+    indptr = np.searchsorted([i for i, _, _ in entries], range(len(dense) + 1))
+    X = sp.csr_array(
+        (np.array([v for *_, v in entries]), np.array([j for _, j, _ in entries], int), indptr), dense.shape
+    )
+    assert_canonical(check.features(with_index_type(X, index_type)), dense)
+
+
+def smuggled(kind, **arrays):
+    """A sound matrix whose index arrays are exchanged behind SciPy's back."""
+    X = kind(DENSE.astype(np.float32))
+    for name, array in arrays.items():
+        setattr(X, name, np.array(array))
+    return X
+
+
+M = 2**63 - 1
+DAMAGED = {
+    "index too large": smuggled(sp.csr_array, indices=[0, 10**6, 1]),
+    "index one too large": smuggled(sp.csr_array, indices=[0, 3, 1]),
+    "index negative": smuggled(sp.csr_array, indices=[0, -1, 1]),
+    "index huge": smuggled(sp.csr_array, indices=np.array([0, 2**40, 1])),
+    "indices too few": smuggled(sp.csr_array, indices=[0, 2]),
+    "data too few": smuggled(sp.csr_array, data=np.ones(2, np.float32)),
+    "indices of floats": smuggled(sp.csr_array, indices=[0.0, 2.0, 1.0]),
+    "indptr decreases": smuggled(sp.csr_array, indptr=[0, 3, 2, 3]),
+    "indptr returns to zero": smuggled(sp.csr_array, indptr=[0, 5, 5, 0]),
+    "indptr negative": smuggled(sp.csr_array, indptr=[0, -5, 2, 3]),
+    "indptr too long": smuggled(sp.csr_array, indptr=[0, 2, 2, 3, 3]),
+    "indptr too far": smuggled(sp.csr_array, indptr=[0, 2, 2, 10**6]),
+    "indptr starts late": smuggled(sp.csr_array, indptr=[1, 2, 2, 3]),
+    "indptr wraps around": smuggled(sp.csr_array, indptr=np.array([0, M, -M - 1, 3])),
+    "csc": smuggled(sp.csc_array, indices=[0, 10**6, 1]),
+    "csc indptr": smuggled(sp.csc_matrix, indptr=[0, 10**6, 10**6, 3]),
+    "coo row": smuggled(sp.coo_matrix, row=[0, 10**6, 2]),
+    "coo column": smuggled(sp.coo_matrix, col=[0, 2, -7]),
+    "coo lengths": smuggled(sp.coo_matrix, data=np.ones(7, np.float32)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_index_arrays_that_point_outside_are_refused_before_anything_follows_them(damage):
+    for use in (check.features, check.canonical_csr, lambda X: check.labels(X, 3)):
+        with pytest.raises(InputError, match="the index arrays of the c.. matrix are damaged"):
+            use(DAMAGED[damage])
+
+
+def test_an_indptr_that_wraps_around_is_refused():
+    indptr = np.array([0, M, -M - 1, -(2**62), 0, 2])  # np.diff sees no decrease in it
+    assert (np.diff(indptr) >= 0).all()
+    X = sp.csr_array((5, 3), dtype=np.float32)
+    X.data, X.indices, X.indptr = np.ones(2, np.float32), np.array([0, 1]), indptr
+    with pytest.raises(InputError, match="damaged"):
+        check.features(X)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ([[np.nan, 1.0]], "contains NaN"),
+        ([[np.inf, 1.0]], "contains infinity or a value too large for dtype"),
+        ([[1e39, 1.0]], "contains infinity or a value too large for dtype"),
+        (sp.csr_array([[np.nan, 1.0]]), "contains NaN"),
+        (sp.csc_array([[-np.inf, 1.0]]), "contains infinity"),
+        (sp.csr_array([[1e39, 1.0]]), "contains infinity or a value too large for dtype"),
+        (sp.csr_array((np.full(2, 3e38, np.float32), [0, 0], [0, 2]), shape=(1, 1)), "contains infinity"),
+        ([1.0, 2.0], "Expected 2D array, got 1D array instead"),
+        (3.0, "Expected 2D array, got scalar array instead"),
+        (None, "Expected 2D array, got scalar array instead"),
+        (np.zeros((2, 2, 2)), "Found array with dim 3"),
+        (sp.coo_array([1.0, 2.0]), r"expected a matrix of two dimensions, but the sparse array has shape \(2,\)"),
+        (sp.csr_array((1, 2**31)), "2,147,483,648 columns are more than the 2,147,483,646 that can be numbered"),
+        (np.array([[1j]]), "Complex data not supported"),
+        (sp.csr_array([[1j]]), "Complex data not supported"),
+        ([["a", "b"]], "could not convert string to float: 'a'"),
+        ("text", "could not convert string to float: 'text'"),
+        ([[1.0], [1.0, 2.0]], "inhomogeneous shape"),
+        (np.zeros((0, 3)), r"Found array with 0 sample\(s\)"),
+        (np.zeros((3, 0)), r"Found array with 0 feature\(s\)"),
+        (sp.csr_array((3, 0)), r"Found array with 0 feature\(s\)"),
+    ],
+)
+def test_x_that_cannot_be_used_is_refused_in_one_line(X, message):
+    with pytest.raises(InputError, match=message) as caught:
+        check.features(X)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_estimator_remembers_the_number_of_features():
+    estimator = BaseEstimator()
+    check.features(DENSE, estimator=estimator, reset=True)
+    assert estimator.n_features_in_ == 3
+    assert_canonical(check.features(sp.csc_array(DENSE), estimator=estimator), DENSE)
+    with pytest.raises(InputError, match="X has 2 features, but BaseEstimator is expecting 3 features as input"):
+        check.features(DENSE[:, :2], estimator=estimator)
+
+
+# --- labels ----------------------------------------------------------------------------------------------------------
+
+
+def encoded(Y, n):
+    matrix, names, multiclass = check.labels(Y, n)
+    assert type(matrix) is sp.csr_array
+    assert matrix.dtype == np.int32
+    assert (matrix.data == 1).all()
+    assert matrix.has_canonical_format
+    assert isinstance(names, np.ndarray)
+    return [[names[j] for j in matrix[[i]].indices] for i in range(n)], names.tolist(), multiclass
+
+
+@pytest.mark.parametrize(
+    ("Y", "names", "kind"),
+    [
+        ([["b", "a"], [], ["b"]], ["a", "b"], "U"),
+        ([("b", "a"), (), ("b", "b")], ["a", "b"], "U"),
+        ([{"b", "a"}, set(), frozenset("b")], ["a", "b"], "U"),
+        ([[30, -7], [], [30]], [-7, 30], "i"),
+        ([np.array([30, -7]), np.array([], int), np.array([30])], [-7, 30], "i"),
+        ([[np.int64(30), np.int64(-7)], [], [np.int32(30)]], [-7, 30], "i"),
+        ([[("x", 2), ("x", 1)], [], [("x", 2)]], [("x", 1), ("x", 2)], "O"),
+        ([["a", 1], [], [2.5]], [2.5, 1, "a"], "O"),
+        ([["a\0", "a"], [], ["a"]], ["a", "a\0"], "O"),
+        ([[2**70, 1], [], [1]], [1, 2**70], "O"),
+        ([[False, True], [], [True]], [False, True], "O"),
+        ([["", " "], [], ["ü\n"]], ["", " ", "ü\n"], "U"),
+    ],
+)
+def test_lists_of_label_names(Y, names, kind):
+    rows, found, multiclass = encoded(Y, 3)
+    assert found == names
+    assert check.labels(Y, 3)[1].dtype.kind == kind
+    assert [set(row) for row in rows] == [set(row.tolist() if isinstance(row, np.ndarray) else row) for row in Y]
+    assert not multiclass
+
+
+def test_an_array_of_lists_is_a_list_of_lists():
+    Y = np.empty(2, object)
+    Y[:] = [["a"], ["a", "b"]]
+    assert encoded(Y, 2) == ([["a"], ["a", "b"]], ["a", "b"], False)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        [3, 1, 3],
+        ["b", "a", "b"],
+        [True, False, True],
+        [2.0, 1.0, 2.0],
+        np.array(["b", "a", "b"], dtype=object),
+        np.array([3, 1, 3], dtype=object),
+        np.array([3, 1, 3], np.uint8),
+        np.array([3, 1, 3], ">i4"),
+        ("b", "a", "b"),
+    ],
+)
+def test_a_row_of_classes_is_a_multiclass_problem(classes):
+    rows, names, multiclass = encoded(classes, 3)
+    assert rows == [[name] for name in np.asarray(classes).tolist()]
+    assert names == sorted(set(np.asarray(classes).tolist()))
+    assert multiclass
+
+
+@pytest.mark.parametrize(
+    ("wrap", "dtype"),
+    [(wrap, dtype) for wrap in (sp.csr_array, sp.csc_matrix, sp.coo_array) for dtype in (int, float, bool, np.int8)]
+    + [(wrap, dtype) for wrap in (np.array, np.asfortranarray) for dtype in (int, float, bool, np.int8, object)],
+)
+def test_indicators_name_their_columns_by_number(wrap, dtype):
+    dense = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
+    assert encoded(wrap(dense.astype(dtype)), 3) == ([[0, 2], [], [1]], [0, 1, 2], False)
+    assert encoded(wrap(np.eye(3, dtype=dtype)), 3) == ([[0], [1], [2]], [0, 1, 2], True)
+
+
+def test_explicit_zeros_are_no_labels_and_stay_with_the_user():
+    Y = sp.csr_array(([1, 0, 1], [0, 1, 1], [0, 2, 3]), shape=(2, 2))
+    assert encoded(Y, 2) == ([[0], [1]], [0, 1], True)
+    assert Y.data.tolist() == [1, 0, 1]
+
+
+def test_a_column_of_classes_is_taken_with_scikit_learns_warning():
+    with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
+        assert encoded(np.array([[1], [2]]), 2) == ([[1], [2]], [1, 2], True)
+
+
+@pytest.mark.parametrize(
+    ("Y", "message"),
+    [
+        (None, "the target y is None; give the labels of every row"),
+        ([["a"], None], "row 1 of Y is NoneType 'None', but the first one is a list of labels"),
+        ([["a"], "b"], "row 1 of Y is str 'b', but the first one is a list of labels; give a list for every row"),
+        ([["a"], 3], "row 1 of Y is int '3', but the first one is a list"),
+        ([[["a"]], ["b"]], r"row 0 of Y holds a label that is not hashable \(unhashable type: 'list'\)"),
+        ([["a"], [{}]], "row 1 of Y holds a label that is not hashable"),
+        ([None, None], "Unknown label type"),
+        (np.array([1, "a"], dtype=object), "Unknown label type"),
+        ([[], []], "Y has no labels at all"),
+        (sp.csr_array((2, 0)), "Y has no labels at all"),
+        ([0.5, 1.5], "Unknown label type: continuous"),
+        ([1.0, np.nan], "Y contains NaN or infinity; a class is a string or a whole number"),
+        ([["a"]], "Y has 1 rows but X has 2; each row of Y labels one row of X"),
+        ([1, 2, 3], "Y has 3 rows but X has 2"),
+        (sp.csr_array(np.eye(3)), "Y has 3 rows but X has 2"),
+        ([], "Y has 0 rows but X has 2"),
+        (np.array([[0, 2], [1, 0]]), "an indicator Y holds only 0 and 1, but 2 was found"),
+        (sp.csr_array([[0, -1], [1, 0]]), "holds only 0 and 1, but -1 was found"),
+        (sp.csr_array([[0.5, 1], [1, 0]]), "holds only 0 and 1, but 0.5 was found"),
+        (sp.csr_array([[np.nan, 1], [1, 0]]), "holds only 0 and 1, but nan was found"),
+        (sp.csr_array(([1, 1, 1], [0, 0, 1], [0, 2, 3]), shape=(2, 2)), "holds only 0 and 1, but 2 was found"),
+        (np.array([[np.nan, 1], [1, 0]]), "contains NaN"),
+        (sp.coo_array([1, 1]), "expected a matrix of two dimensions"),
+        (np.zeros((2, 2, 2)), "Found array with dim 3"),
+        (np.array([["a", "b"], ["c", "d"]]), "not compatible with arrays of bytes/strings"),
+        ("ab", "y should be a 1d array"),
+        (3, "y should be a 1d array"),
+        ((row for row in [["a"], ["b"]]), "y should be a 1d array"),
+    ],
+)
+def test_labels_that_cannot_be_used_are_refused_in_one_line(Y, message):
+    with pytest.raises(InputError, match=message) as caught:
+        check.labels(Y, 2)
+    assert "\n" not in str(caught.value)
+
+
+def test_given_names_fix_the_columns():
+    Y, names = check.encode([["b"], ["c", "a"]], ["c", "b", "a"])
+    assert Y.toarray().tolist() == [[0, 1, 0], [1, 0, 1]]
+    assert names.tolist() == ["c", "b", "a"]
+    with pytest.raises(InputError, match="label 'z' is not among the 3 known names"):
+        check.encode([["z"]], ["c", "b", "a"])
+    with pytest.raises(InputError, match="label names repeat"):
+        check.encode([["a"]], ["a", "a"])
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.lists(st.one_of(st.text(max_size=3), st.integers(-3, 3)), max_size=4), min_size=1, max_size=5))
+def test_every_row_gets_back_its_own_labels(rows):
+    if not any(rows):
+        rows[0].append("one")
+    Y, names, multiclass = check.labels(rows, len(rows))
+    names = names.tolist()
+    assert [{names[j] for j in Y[[i]].indices} for i in range(len(rows))] == [set(row) for row in rows]
+    assert multiclass == all(len(set(row)) == 1 for row in rows)
+
+
+def test_one_long_name_does_not_make_every_name_long():
+    names = check.name_array(["x" * 10_000, *(f"label {i}" for i in range(2000))])
+    assert names.dtype == object  # as fixed-width strings: 80 MB
+    assert check.name_array(["short", "names"]).dtype.kind == "U"
+
+
+# --- parameters ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [1, 1.0, 0.5, np.float32(2), np.int64(3), 10**300])
+def test_numbers_that_will_do(value):
+    check.number(SimpleNamespace(C=value), "C", above=0)
+
+
+@pytest.mark.parametrize("value", [0, -1, np.nan, np.inf, -np.inf, 10**400, "1", None, True, 1j, [1], np.array([1, 2])])
+def test_numbers_that_will_not_do(value):
+    with pytest.raises(
+        InputError, match="The 'C' parameter of SimpleNamespace must be a number above 0. Got .* instead."
+    ):
+        check.number(SimpleNamespace(C=value), "C", above=0)
+
+
+@pytest.mark.parametrize("value", [0, 1.0, np.float64(3), "3", None, True, 2**63])
+def test_whole_numbers_that_will_not_do(value):
+    with pytest.raises(InputError, match="The 'n' parameter of Method must be a whole number of at least 1. Got"):
+        check.number(type("Method", (), {"n": value})(), "n", least=1, whole=True)
+
+
+def test_whole_numbers_that_will_do():
+    for value in (1, np.int32(5), 2**63 - 1):
+        check.number(SimpleNamespace(n=value), "n", least=1, whole=True)
+    check.number(SimpleNamespace(n=-5.5), "n")
+    check.number(SimpleNamespace(n=0), "n", least=0)
+
+
+def test_choices():
+    check.choice(SimpleNamespace(loss="hinge"), "loss", ("hinge", "log"))
+    for value in ("square", None, 1, ["hinge"], np.array(["hinge", "log"])):
+        with pytest.raises(
+            InputError, match="The 'loss' parameter of SimpleNamespace must be one of 'hinge', 'log'. Got"
+        ):
+            check.choice(SimpleNamespace(loss=value), "loss", ("hinge", "log"))
+
+
+def test_jobs():
+    for value in (None, -1, -8, 1, 64, np.int64(2)):
+        check.n_jobs(SimpleNamespace(n_jobs=value))
+    for value in (0, 1.5, "2", True):
+        with pytest.raises(
+            InputError, match="The 'n_jobs' parameter of SimpleNamespace must be None, a positive number"
+        ):
+            check.n_jobs(SimpleNamespace(n_jobs=value))
+
+
+def test_top_k():
+    assert check.top_k(np.int64(3)) == 3
+    for value in (0, -1, 2.5, 5.0, "5", True, None):
+        with pytest.raises(InputError, match="k must be a whole number of at least 1, the number of labels to return"):
+            check.top_k(value)
