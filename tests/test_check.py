@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -26,7 +27,7 @@ def assert_canonical(X, expected: np.ndarray) -> None:
     assert X.dtype.isnative
     assert X.shape == expected.shape
     assert X.toarray().tolist() == expected.tolist()
-    for a, b in zip(X.indptr, X.indptr[1:], strict=False):
+    for a, b in pairwise(X.indptr):
         assert (np.diff(X.indices[a:b]) > 0).all()
     assert X.indptr[-1] == len(X.indices) == len(X.data)
 
@@ -169,7 +170,7 @@ DAMAGED = {
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_index_arrays_that_point_outside_are_refused_before_anything_follows_them(damage):
     for use in (check.features, check.canonical_csr, lambda X: check.labels(X, 3)):
-        with pytest.raises(InputError, match="the index arrays of the c.. matrix are damaged"):
+        with pytest.raises(InputError, match=r"the index arrays of the c.. matrix are damaged"):
             use(DAMAGED[damage])
 
 
@@ -386,15 +387,13 @@ def test_numbers_that_will_do(value):
 
 @pytest.mark.parametrize("value", [0, -1, np.nan, np.inf, -np.inf, 10**400, "1", None, True, 1j, [1], np.array([1, 2])])
 def test_numbers_that_will_not_do(value):
-    with pytest.raises(
-        InputError, match="The 'C' parameter of SimpleNamespace must be a number above 0. Got .* instead."
-    ):
+    with pytest.raises(InputError, match=r"The 'C' parameter of SimpleNamespace must be a number above 0\. Got"):
         check.number(SimpleNamespace(C=value), "C", above=0)
 
 
 @pytest.mark.parametrize("value", [0, 1.0, np.float64(3), "3", None, True, 2**63])
 def test_whole_numbers_that_will_not_do(value):
-    with pytest.raises(InputError, match="The 'n' parameter of Method must be a whole number of at least 1. Got"):
+    with pytest.raises(InputError, match=r"The 'n' parameter of Method must be a whole number of at least 1\. Got"):
         check.number(type("Method", (), {"n": value})(), "n", least=1, whole=True)
 
 
@@ -408,9 +407,7 @@ def test_whole_numbers_that_will_do():
 def test_choices():
     check.choice(SimpleNamespace(loss="hinge"), "loss", ("hinge", "log"))
     for value in ("square", None, 1, ["hinge"], np.array(["hinge", "log"])):
-        with pytest.raises(
-            InputError, match="The 'loss' parameter of SimpleNamespace must be one of 'hinge', 'log'. Got"
-        ):
+        with pytest.raises(InputError, match="The 'loss' parameter of SimpleNamespace must be one of 'hinge', 'log'"):
             check.choice(SimpleNamespace(loss=value), "loss", ("hinge", "log"))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -75,7 +77,7 @@ def test_above_agrees_with_comparing_everything(problem, threshold):
     X, W, bias = problem
     found, ends = index_of(W, bias).above(sp.csr_array(X), threshold)
     expected = [reference.above(row, threshold) for row in reference.scores(X, W, bias)]
-    assert [found[a:b].tolist() for a, b in zip(ends, ends[1:], strict=False)] == expected
+    assert [found[a:b].tolist() for a, b in pairwise(ends)] == expected
     assert len(found) == ends[-1]
 
 

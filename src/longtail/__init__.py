@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from longtail import metrics as metrics
     from longtail.data import Dataset as Dataset
     from longtail.data import TextFeatures as TextFeatures
-    from longtail.data import read as read
+    from longtail.data.read import read as read
     from longtail.methods import OneVsAll as OneVsAll
     from longtail.methods import load as load
     from longtail.models import LinearModel as LinearModel

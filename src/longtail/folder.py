@@ -235,9 +235,13 @@ def _read_manifest(root: Path, kind: Kind) -> dict[str, Any]:
     if not os.path.isdir(root):
         found = "is a file, not a folder" if os.path.lexists(root) else "does not exist"
         raise ModelError(root, f"{found}; a {kind.noun} is a folder with a {kind.manifest}")
-    if not os.path.lexists(path):
-        raise ModelError(root, f"holds no {kind.manifest}, so no complete {kind.noun}; was it saved to the end?")
-    raw = _plain_bytes(path, limit=MAX_MANIFEST_BYTES)
+    try:
+        raw = _plain_bytes(path, limit=MAX_MANIFEST_BYTES)
+    except ModelError as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        reason = f"holds no {kind.manifest}, so no complete {kind.noun}; was it saved to the end?"
+        raise ModelError(root, reason) from None
     try:
         body = json.loads(raw)
         seal = body.pop(_SEAL)
@@ -320,7 +324,7 @@ def _open_plain(path: Path) -> IO[bytes]:
             raise ModelError(path, "is not a plain file")
         return open(path, "rb")
     except OSError as error:
-        raise ModelError(path, f"is listed but cannot be opened: {error.strerror or error}") from error
+        raise ModelError(path, f"cannot be opened: {error.strerror or error}") from error
 
 
 def _plain_bytes(path: Path, limit: int) -> bytes:

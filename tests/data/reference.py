@@ -164,7 +164,7 @@ def added(path: str, number: int, values: list[np.float32], noun: str, twice: se
         return float(values[0])
     twice.add(number)
     total = 0.0
-    for value in values:
+    for value in sorted(values):
         total += float(value)
     with np.errstate(over="ignore"):
         single = float(np.float32(total))

@@ -153,3 +153,11 @@ def test_a_table_that_cannot_be_read(package, content, reason):
     with pytest.raises(DataError) as error:
         icd10.load()
     assert str(error.value).endswith(reason)
+
+
+def test_a_table_that_cannot_be_opened(package, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tabular.xml").mkdir()
+    package(None)
+    with pytest.raises(DataError, match=r"tabular.xml: cannot be read: "):
+        icd10.load()

@@ -269,6 +269,17 @@ def test_labels_of_vectors_go_by_name_where_both_have_names(put):
         lt.read(path, like=Model(4, 2, label_names=["a", "a"]), label_names=["c", "new", "a", "other"])
 
 
+def test_names_stay_where_like_has_none_and_move_where_it_has(put):
+    path, names = put("train.txt", XMC), {"label_names": ["a", "b", "c"], "feature_names": ["e", "f", "g", "h"]}
+    data = lt.read(path, like=Model(4, 3), **names)
+    assert data.label_names.tolist() == ["a", "b", "c"]
+    assert data.feature_names == ["e", "f", "g", "h"]
+    wider = lt.read(path, like=Model(5, 4), **names)
+    assert wider.label_names is wider.feature_names is None
+    moved = lt.read(path, like=Model(4, 4, label_names=["c", "new", "b", "a"]), **names)
+    assert moved.Y.toarray().tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
+
+
 def test_a_saved_dataset_takes_the_columns_of_another(put, tmp_path):
     train = lt.read(put("train.jsonl", TRAIN))
     test = lt.read(put("test.jsonl", TEST))

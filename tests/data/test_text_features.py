@@ -184,7 +184,7 @@ def damaged(**changes):
         ({"kind": "pickle"}, UNUSABLE + WRONG.format("kind", "one of 'tfidf', 'hashing'", "'pickle'")),
         ({"ngrams": [1, 10**9]}, UNUSABLE + WRONG.format("ngrams", NGRAMS, "[1, 1000000000]")),
         ({"min_token_length": 65}, UNUSABLE + WRONG.format("min_token_length", "at most 64", "65")),
-        ({"n_hash_features": 2**31}, UNUSABLE + WRONG.format("n_hash_features", "at most 2147483647", "2147483648")),
+        ({"n_hash_features": 2**31}, UNUSABLE + WRONG.format("n_hash_features", "at most 2147483646", "2147483648")),
         ({"idf": 1}, UNUSABLE + WRONG.format("idf", "True or False", "1")),
         ({"lowercase": None}, PARAMETERS),
         ({"token_pattern": "(a+)+$"}, PARAMETERS),

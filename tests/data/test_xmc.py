@@ -159,10 +159,26 @@ def test_order_alone_is_no_reason_for_a_warning(path):
     assert X.data.tolist() == [2, 1]
 
 
-def test_repeated_values_are_added_in_file_order_in_double_precision(path):
+@pytest.mark.parametrize("pairs", [b"1:1e8 1:1 1:-1e8 1:0.5", b"1:0.5 1:-1e8 1:1 1:1e8"])
+def test_repeated_values_are_added_in_double_precision_whatever_their_order(path, pairs):
     with pytest.warns(DataWarning):
-        X, _ = read(path, b"0 1:1e8 1:1 1:-1e8 1:0.5\n")
+        X, _ = read(path, b"0 " + pairs + b"\n")
     assert X.data.tolist() == [1.5]  # float32 would lose the 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(0, 300), max_size=400), st.sampled_from([8, 300]))
+def test_long_rows_are_sorted(path, features, n_distinct):
+    features = [feature % n_distinct for feature in features]
+    pairs = [(feature, float(i)) for i, feature in enumerate(features)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        X, _ = read(path, b"0 0:1\n0 " + b" ".join(b"%d:%g" % pair for pair in pairs) + b"\n1 5:1")
+    sums: dict[int, float] = {}
+    for feature, value in pairs:
+        sums[feature] = sums.get(feature, 0) + value
+    assert X.indices.tolist() == [0, *sorted(sums), 5]
+    assert X.data.tolist() == [1, *(sums[feature] for feature in sorted(sums)), 1]
 
 
 def test_many_pieces_are_joined_in_order(path):
@@ -214,6 +230,8 @@ def test_numbers_written_with_full_precision(path):
     doubles = rng.normal(size=4000) * 10.0 ** rng.integers(-40, 38, 4000)
     assert_bit_equal(path, [repr(float(value)) for value in doubles])
     assert_bit_equal(path, [format(value, ".25f") for value in rng.normal(size=1000)])
+    assert_bit_equal(path, [format(value, ".60f") for value in rng.normal(size=1000) * 1e-20])
+    assert_bit_equal(path, [f"{m}e{e}" for m in (1, 7, 2**64 - 1, 10**25 - 1, 10**19) for e in range(-110, 13)])
     assert_bit_equal(path, [format(value, ".9g") for value in doubles])
 
 

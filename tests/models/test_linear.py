@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -118,7 +120,7 @@ def test_the_slices_of_a_model_stack_to_the_model(seed, cuts, kind):
     names = {None: None, "int": np.arange(9) * 3 - 5, "str": np.array([f"label {i}" for i in range(9)])}[kind]
     model = random_model(seed, label_names=names)
     edges = [0, *sorted(cuts), 9]
-    parts = [model.slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [model.slice(a, b) for a, b in pairwise(edges)]
     whole = LinearModel.stack(parts)
     assert (whole.W != model.W).nnz == 0
     assert whole.W.shape == model.W.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -74,11 +75,10 @@ def test_an_error_comes_out_and_drops_what_has_not_begun(n_jobs):
         time.sleep(0.01)
         return block
 
-    results = []
+    results = parallel.run(task, range(1000), n_jobs)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(OSError, match="no space"):
-        for result in parallel.run(task, range(1000), n_jobs):
-            results.append(result)
-    assert results == [0, 1, 2]
+        next(results)
     assert len(begun) <= 4 + 2 * n_jobs
     after = len(begun)
     time.sleep(0.03)
@@ -95,10 +95,14 @@ def test_leaving_early_stops_the_threads(n_jobs):
 
 
 def test_an_interrupt_in_the_consumer_ends_the_run():
-    before = threading.active_count()
-    with pytest.raises(KeyboardInterrupt):
+    def consume():
         for _ in parallel.run(lambda block: block, range(100), 2):
             raise KeyboardInterrupt
+
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        consume()
+    gc.collect()
     assert threading.active_count() == before
 
 

@@ -33,6 +33,8 @@ INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for programs ended b
 class Verbs(TyperGroup):
     """The verbs, with every way a command can end turned into an exit code and at most one line."""
 
+    traceback = bool(os.environ.get(TRACEBACK))
+
     def main(self, args: Any = None, prog_name: str | None = None, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
@@ -40,6 +42,8 @@ class Verbs(TyperGroup):
         try:
             code = super().main(args, prog_name, standalone_mode=False, **extra)
         except Exception as error:
+            if self.traceback:
+                tracebacks.print_exception(error)
             code = _report(error)
         code = code if isinstance(code, int) else 0
         if standalone_mode:
@@ -65,14 +69,22 @@ class Verbs(TyperGroup):
 
 def _report(error: Exception) -> int:
     """Say what went wrong; the exit code."""
-    if os.environ.get(TRACEBACK):
-        tracebacks.print_exception(error)
     if hasattr(error, "format_message"):  # from typer, whose releases keep these classes in different places
-        place = getattr(getattr(error, "ctx", None), "command_path", "longtail")
-        note(f"Error: {error.format_message().rstrip('.')}; see {place} --help")
+        message = error.format_message().rstrip(".")
+        note(f"Error: {message}{'' if message.endswith('?') else '.'} {_hint(error)}")
         return int(getattr(error, "exit_code", 2))
     note(f"Error: {_reason(error)}")
     return 2 if isinstance(error, UsageError) else 1
+
+
+def _hint(error: Exception) -> str:
+    """What typer's message leaves open: which options there are, or where to read on."""
+    ctx = getattr(error, "ctx", None)
+    place = getattr(ctx, "command_path", "longtail")
+    if ctx is not None and hasattr(error, "option_name"):
+        flags = [flag for each in ctx.command.params for flag in each.opts if flag.startswith("--")]
+        return f"Options of {place}: {', '.join(flags)}"
+    return f"See {place} --help"
 
 
 def _reason(error: Exception) -> str:
@@ -81,7 +93,9 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
     if isinstance(error, MemoryError):
-        return "the memory of this machine does not suffice; use fewer rows, features or labels, or a larger machine"
+        return (
+            f"not enough memory ({str(error) or 'none left'}); use fewer rows, features or labels, or a larger machine"
+        )
     return f"{type(error).__name__}: {error} (this should not happen; {TRACEBACK}=1 shows where it did)"
 
 
@@ -107,7 +121,7 @@ def longtail_(
     traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error arose.")] = False,
 ) -> None:
     if traceback:
-        os.environ[TRACEBACK] = "1"
+        ctx.command.traceback = True  # type: ignore[attr-defined]
     if version:
         say(f"longtail {longtail.__version__}")
         raise typer.Exit
@@ -126,4 +140,9 @@ add(app, demo.demo, {})
 
 def main() -> None:
     """The program `longtail`."""
-    app(prog_name="longtail")
+    try:
+        app(prog_name="longtail")
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            os._exit(INTERRUPTED)  # at once: threads in the midst of a kernel hold nothing that is worth waiting for
+        raise

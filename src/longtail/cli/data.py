@@ -19,21 +19,17 @@ if TYPE_CHECKING:
 
 def data(
     data: Data,
-    save: Annotated[
-        str | None, typer.Option("--save", metavar="FOLDER", help="Save it as a folder that opens at once.")
-    ] = None,
+    save: Annotated[str | None, typer.Option("--save", metavar="FOLDER", help="Save it for quick opening.")] = None,
     split: Annotated[
         float | None,
-        typer.Option(
-            "--split", metavar="FRACTION", help="With --save: this part becomes FOLDER/test, the rest FOLDER/train."
-        ),
+        typer.Option("--split", metavar="FRACTION", help="With --save: this part becomes FOLDER/test."),
     ] = None,
     json: Json = False,
     *,
     reading: dict[str, Any],
     text_options: dict[str, Any],
 ) -> None:
-    """Summarise DATA: rows, features, labels, how frequent labels are, memory."""
+    """Summarise DATA, parse it once and for all, or split it."""
     if split is not None and save is None:
         raise UsageError("--split needs --save FOLDER, the place for the two parts")
     features = text_features(text_options)

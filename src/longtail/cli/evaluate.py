@@ -23,9 +23,7 @@ def evaluate(
     data: Data,
     train: Annotated[
         str | None,
-        typer.Option(
-            "--train", metavar="DATA", help="The training data: label frequencies, which PSP@k and the bands need."
-        ),
+        typer.Option("--train", metavar="DATA", help="The training data, for PSP@k and bands by frequency."),
     ] = None,
     ks: Annotated[str | None, typer.Option("--ks", "--top-k", metavar="K,K,…", help="The k of P@k and others.")] = None,
     propensity: Annotated[
@@ -36,7 +34,11 @@ def evaluate(
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Measure P@k, nDCG@k, recall@k and, with --train, PSP@k of MODEL on DATA."""
+    """Measure how good the predictions of MODEL are.
+
+    P@k, nDCG@k, recall@k, coverage@k and, with --train, the propensity-scored PSP@k and PSnDCG@k; overall and for
+    frequent (head), middling (torso) and rare (tail) labels.
+    """
     options: dict[str, Any] = {"ks": _numbers(ks)} if ks is not None else {}
     if propensity is not None:
         options |= {"A": propensity[0], "B": propensity[1]}
@@ -53,7 +55,8 @@ def evaluate(
         say_json({"model": model, "data": data, **evaluation.as_dict(), "predict_microseconds_per_row": microseconds})
     else:
         say(evaluation)
-        say("" if train else "PSP@k needs label frequencies of the training data; add --train DATA for it.")
+        if train is None:
+            say("PSP@k needs the label frequencies of the training data: add --train DATA.")
         say(f"Predicting took {microseconds:,.0f} µs per row.")
     if report is not None:
         counts = (dataset.Y if train_Y is None else train_Y).sum(axis=0)
@@ -61,10 +64,10 @@ def evaluate(
 
 
 def _numbers(words: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(word) for word in words.split(","))
-    except ValueError:
-        raise UsageError(f"--ks takes whole numbers such as 1,3,5, but got {words!r}") from None
+    numbers = tuple(int(word) for word in words.split(",") if word.isdecimal())
+    if len(numbers) != words.count(",") + 1 or min(numbers) < 1:
+        raise UsageError(f"--ks takes whole numbers from 1, such as 1,3,5, but got {words!r}")
+    return numbers
 
 
 def _page(
@@ -74,11 +77,12 @@ def _page(
     from longtail.report import BandBars, Examples, Facts, FrequencyCurve, Report, Section, Table
 
     sizes = {"rows": dataset.n_samples, "features": dataset.n_features, "labels": dataset.n_labels}
+    names = [name for name in evaluation.overall if name.startswith("P@")]
     sections = [
         Section("Data", Facts(sizes), FrequencyCurve(counts)),
         Section(
             "Scores",
-            BandBars(evaluation, [name for name in evaluation.overall if name.startswith("P@")]),
+            BandBars(evaluation, names),
             Table.of(evaluation),
         ),
     ]

@@ -1,4 +1,4 @@
-"""One row as a reader wants to see it: its text, its true and its predicted labels, and the words behind the best one."""
+"""A row as a reader wants to see it: its text, its true and predicted labels, the words behind the best one."""
 
 from __future__ import annotations
 

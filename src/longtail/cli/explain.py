@@ -16,22 +16,21 @@ if TYPE_CHECKING:
     from longtail.models import Explanation
 
 
+DIGITS = 6  # float32 has no more to say
+
+
 def explain(
     model: Model,
     text: Annotated[str | None, typer.Option("--text", help="The text to explain.")] = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="DATA", help="A data file with the row to explain.")
-    ] = None,
+    data: Annotated[str | None, typer.Option("--data", metavar="DATA", help="A data file.")] = None,
     row: Annotated[int, typer.Option("--row", min=0, help="Which row of --data, from 0.")] = 0,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="The label; the best one if not given.")
-    ] = None,
+    label: Annotated[str | None, typer.Option("--label", metavar="NAME", help="The best label if not given.")] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many features to show.")] = 10,
     json: Json = False,
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Explain the score of a label for one text, or for one row of a data file, by its features."""
+    """Show which words or features made a score."""
     if (text is None) == (data is None):
         raise UsageError("explain needs either --text or --data; see longtail explain --help")
     clf = load_model(model)
@@ -52,18 +51,23 @@ def _row(clf: ExtremeClassifier, text: str | None, data: str | None, row: int, r
 
 def _as_dict(explanation: Explanation, top: int) -> dict[str, Any]:
     name = explanation.name
+    shown = [asdict(part) for part in explanation.contributions[:top]]
     return {
         "label": name.item() if hasattr(name, "item") else name,
-        "score": explanation.score,
-        "bias": explanation.bias,
-        "contributions": [asdict(part) for part in explanation.contributions[:top]],
+        "score": round(explanation.score, DIGITS),
+        "bias": round(explanation.bias, DIGITS),
+        "contributions": [{key: _rounded(value) for key, value in part.items()} for part in shown],
     }
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, DIGITS) if isinstance(value, float) else value
 
 
 def _for_people(explanation: Explanation, top: int) -> str:
     from longtail.report import Paragraph, Table
 
-    head = Paragraph(f"{explanation.name} has the score {explanation.score:+.3f}")
+    head = Paragraph(f"Label {explanation.name} has the score {explanation.score:+.3f}")
     shown, rest = explanation.contributions[:top], explanation.contributions[top:]
     rows = [[f"{part.contribution:+.3f}", f"{part.value:.3f}", f"{part.weight:+.3f}", part.feature] for part in shown]
     if rest:

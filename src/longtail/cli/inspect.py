@@ -19,12 +19,12 @@ NAMES = 8  # label names shown
 def inspect(
     model: Model,
     label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="Show the strongest weights of this label.")
+        str | None, typer.Option("--label", metavar="NAME", help="Show the weights of this label.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many weights of the label.")] = 20,
     json: Json = False,
 ) -> None:
-    """Show the method, parameters and sizes of MODEL, or the strongest weights of one label."""
+    """Show what a model is made of, or one label of it."""
     clf = load_model(model)
     if label is not None:
         weights = _weights(clf, label_called(clf, label), top)
@@ -63,7 +63,7 @@ def _for_people(about: dict[str, Any]) -> Any:
     from longtail.report import Facts
 
     more = ", …" if about["labels"] > NAMES else ""
-    share = about["weights"] / max(about["labels"] * about["features"], 1)
+    share = about["weights"] / max(about["labels"] * (about["features"] + (about["bias"] > 0)), 1)
     return Facts(
         {
             "method": about["method"],
@@ -73,9 +73,7 @@ def _for_people(about: dict[str, Any]) -> Any:
             "bias": str(about["bias"]),
             "rows have": "exactly one label" if about["one_label_per_row"] else "any number of labels",
             "weights": f"{about['weights']:,} ({share:.3%} of all are not zero)",
-            "weights per label": ", ".join(
-                f"{share}%: {value:,.0f}" for share, value in about["weights_per_label"].items()
-            ),
+            "weights per label": ", ".join(f"{at}%: {value:,.0f}" for at, value in about["weights_per_label"].items()),
             "empty labels": about["labels_without_weights"],
             "on disk": size(about["bytes"]),
             "text pipeline": _pairs(about["text_pipeline"]) if about["text_pipeline"] else "none; rows of numbers",
@@ -108,6 +106,6 @@ def _weights(clf: ExtremeClassifier, label: int, top: int) -> dict[str, Any]:
 def _weights_for_people(about: dict[str, Any]) -> str:
     from longtail.report import Paragraph, Table
 
-    head = f"{about['label']}: {about['weights']:,} weights, bias {about['bias']:+.3f}"
+    head = f"Label {about['label']} has {about['weights']:,} weights, bias {about['bias']:+.3f}"
     rows = [[f"{each['weight']:+.3f}", each["feature"]] for each in about["strongest"]]
     return f"{Paragraph(head)}\n\n{Table(['weight', 'feature'], rows)}"

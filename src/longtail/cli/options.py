@@ -120,7 +120,7 @@ def with_options(function: Callable[..., None], groups: Groups) -> Callable[...,
 
 
 def add(app: typer.Typer, function: Callable[..., None], groups: Groups | Callable[[list[str]], Groups]) -> None:
-    """Make `function` a command of `app`. If `groups` is a function, it gets the words of the command when that runs."""
+    """Make `function` a command of `app`; a function `groups` is called with its words, and only when it runs."""
     if not callable(groups):
         app.command()(with_options(function, groups))
         return

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 def predict(
     model: Model,
-    data: Annotated[str | None, typer.Argument(help="A data file, a saved dataset, or - for standard input.")] = None,
+    data: Annotated[
+        str | None, typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - for standard input.")
+    ] = None,
     text: Annotated[str | None, typer.Option("--text", help="One text, in place of DATA.")] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="How many labels per row.")] = 5,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there, not to standard output.")
-    ] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")] = None,
     *,
     reading: dict[str, Any],
 ) -> None:
@@ -46,8 +46,8 @@ def predict(
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of labels that the model does not know
-            rows = read_data(str(data), reading, like=clf.model_)[0].X
-    with _opened(output) as file, step("Predicting", "rows") as predicting:
+            rows = read_data(str(data), reading, like=clf.model_, empty=True)[0].X
+    with _opened(output) as file, step("Predicting", "rows", show=not file.isatty()) as predicting:
         for top in predictions(clf, rows, top_k, predicting):
             file.writelines(_lines(clf, top))
 

@@ -1,4 +1,4 @@
-"""Progress on standard error, where a person sees it: a spinner or a bar with the time left, and silence in files and pipes."""
+"""Progress on standard error: a spinner or a bar with the time left on a terminal, silence in files and pipes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Step:
 
 
 @contextmanager
-def step(title: str, unit: str = "") -> Iterator[Step]:
+def step(title: str, unit: str = "", *, show: bool = True) -> Iterator[Step]:
     """A step of a command, shown while it runs and gone when it is done."""
     this = Step()
     start = time.perf_counter()
     try:
-        if sys.stderr.isatty():
+        if show and sys.stderr.isatty():
             with _shown(title, unit) as this._bar:
                 yield this
         else:
@@ -52,12 +52,20 @@ class _Bar:
 @contextmanager
 def _shown(title: str, unit: str) -> Iterator[_Bar]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+    from rich.text import Text
+
+    class Clock(ProgressColumn):
+        """The time left; before that is known, the time gone."""
+
+        def render(self, task: Any) -> Text:
+            left = task.time_remaining
+            minutes, seconds = divmod(round(task.elapsed or 0 if left is None else left), 60)
+            return Text(f"{minutes}:{seconds:02d}{'' if left is None else ' left'}")
 
     words = TextColumn("{task.description}", markup=False)
     counts = TextColumn("{task.fields[count]}", markup=False)
-    left = TimeRemainingColumn() if unit else TimeElapsedColumn()
-    parts = [SpinnerColumn(), words, *([BarColumn(), counts] if unit else []), left]
+    parts = [SpinnerColumn(), words, *([BarColumn(), counts] if unit else []), Clock()]
     with Progress(*parts, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
         bar = _Bar(progress, title, unit)
         with _compiler_watched(bar):

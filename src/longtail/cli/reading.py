@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier
     from longtail.topk import TopK
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - for standard input.")]
+_DATA = typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - for standard input.")
+Data = Annotated[str, _DATA]
+OptionalData = Annotated[str | None, _DATA]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
@@ -35,13 +37,7 @@ def _how(name: str, kind: Any, flag: str, text: str, metavar: str | None = None)
 
 READING = [
     _how("labels", str, "--labels", "The labels, where they are in a file of their own.", "FILE"),
-    _how(
-        "format",
-        str,
-        "--format",
-        "xmc, split, npz, jsonl, csv, tsv or dataset, where the file name does not tell.",
-        "NAME",
-    ),
+    _how("format", str, "--format", "xmc, split, npz, jsonl, csv, tsv or dataset; else by the file name.", "NAME"),
     _how("text_field", str, "--text-field", "Texts: the field or column of the text.", "NAME"),
     _how("labels_field", str, "--labels-field", "Texts: the field or column of the labels.", "NAME"),
     _how("label_separator", str, "--label-separator", "Texts: what divides the labels in a column.", "SIGN"),
@@ -71,8 +67,8 @@ def text_features(options: dict[str, Any]) -> TextFeatures | None:
     return features
 
 
-def read_data(path: str, reading: dict[str, Any], **more: Any) -> tuple[Dataset, float]:
-    """The data, which has at least one row, and the seconds that reading took."""
+def read_data(path: str, reading: dict[str, Any], *, empty: bool = False, **more: Any) -> tuple[Dataset, float]:
+    """The data, which has at least one row unless it may be `empty`, and the seconds that reading took."""
     from longtail.data import read
 
     like = more.get("like")
@@ -80,7 +76,7 @@ def read_data(path: str, reading: dict[str, Any], **more: Any) -> tuple[Dataset,
         reading = {**reading, "format": "jsonl"}  # a model of texts
     with step(f"Reading {path}") as reading_step:
         data = read(path, **reading, **more)
-    if not data.n_samples:
+    if not data.n_samples and not empty:
         raise DataError("<stdin>" if path == "-" else path, "holds no rows")
     return data, reading_step.seconds
 
@@ -105,6 +101,7 @@ def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, floa
 
     from longtail.topk import TopK
 
+    clf.predict_topk(X[:1], k)  # the first call inverts the weights and may compile
     with step("Predicting", "rows") as predicting:
         parts = list(predictions(clf, X, k, predicting))
     labels, scores = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "scores"))

@@ -25,9 +25,7 @@ DEFAULT_METHOD = "one-vs-all"
 def train(
     data: Data,
     model: Annotated[str, typer.Argument(help="The folder to save the model in.")],
-    method: Annotated[
-        str, typer.Option("--method", help="The training method; its options are listed below.")
-    ] = DEFAULT_METHOD,
+    method: Annotated[str, typer.Option("--method", help="The training method.")] = DEFAULT_METHOD,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds.")] = False,
     json: Json = False,
     *,
@@ -73,9 +71,7 @@ def _for_people(result: dict[str, Any]) -> Any:
         {
             **{key: result[key] for key in ("rows", "features", "labels", "weights")},
             "seconds": ", ".join(f"{word} {duration(result[f'{word}_seconds'])}" for word in times),
-            "stopped early": "-"
-            if result["labels_stopped_early"] is None
-            else f"{result['labels_stopped_early']:,} labels",
+            "labels stopped early": result["labels_stopped_early"],
             "model": f"{result['model']} ({size(result['model_bytes'])})",
         }
     )
@@ -112,9 +108,9 @@ def groups(words: list[str]) -> Groups:
 def _method_in(words: list[str]) -> str:
     """The value of `--method`, found before the other options can be: which ones there are depends on it."""
     method = DEFAULT_METHOD
-    for word, following in zip(words, [*words[1:], DEFAULT_METHOD], strict=True):
-        if word == "--method":
-            method = following
+    for at, word in enumerate(words):
+        if word == "--method" and words[at + 1 :]:
+            method = words[at + 1]
         elif word.startswith("--method="):
             method = word.removeprefix("--method=")
     return method
@@ -128,15 +124,9 @@ def check_target(model: str, *, force: bool) -> None:
     from longtail import folder
 
     target = Path(model)
-    if target.is_dir() and folder.holds(target, folder.MODEL):
-        if not force:
-            raise ModelError(model, "holds a model already; add --force to replace it, or choose another folder")
-    elif target.is_dir() and any(
-        not path.name.endswith(".npy") and path.name[:5] != ".tmp-" for path in target.iterdir()
-    ):
-        raise ModelError(model, "the folder is not empty and holds no model; choose a new or empty folder")
-    elif target.exists() and not target.is_dir():
-        raise ModelError(model, "is a file; a model is saved as a folder, so choose another name")
+    if folder.holds(target, folder.MODEL) and not force:
+        raise ModelError(model, "holds a model already; add --force to replace it, or choose another folder")
+    folder._check_target(target, folder.MODEL)
     there = next(path for path in (target, *target.absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=there):

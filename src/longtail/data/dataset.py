@@ -21,7 +21,6 @@ from longtail.data.text_features import TextFeatures, text_list
 from longtail.errors import InputError, ModelError
 
 QUANTILES = (0, 25, 50, 75, 90, 99, 100)  # of the label frequencies, in per cent
-_MAX_COLUMNS = 2**31 - 1
 _INDEX = ("<i4", "<i8")
 
 
@@ -220,7 +219,7 @@ class Dataset:
         if set(meta) != set(keys) or any(type(meta[key]) is not int for key in keys[:3]):
             raise ModelError(where, f"meta data must be the whole numbers {', '.join(keys[:3])} and {keys[3]}")
         n, d, L = (meta[key] for key in keys[:3])
-        if not (0 <= n < 2**62 and 0 <= d <= _MAX_COLUMNS and 0 <= L <= _MAX_COLUMNS):
+        if not (0 <= n < 2**62 and 0 <= d <= check.MAX_COLUMNS and 0 <= L <= check.MAX_COLUMNS):
             raise ModelError(where, f"{n} rows, {d} features and {L} labels are out of range")
         features = None
         if meta["text_features"] is not None:
@@ -279,9 +278,8 @@ def _checked_csr(matrix: Any, name: str) -> csr_array:
         raise InputError(f"{name} is not a valid sparse matrix: {error}") from None
     if csr.dtype.kind not in "biuf":
         raise InputError(f"{name} holds {csr.dtype}, but numbers are needed")
-    if csr.shape[1] > _MAX_COLUMNS:
-        raise InputError(f"{name} has {csr.shape[1]} columns; at most {_MAX_COLUMNS} can be numbered")
-    if csr.indices.dtype != np.int32 and csr.nnz <= _MAX_COLUMNS:  # half the memory, and what SciPy itself would choose
+    # Half the memory, and what SciPy itself would choose.
+    if csr.indices.dtype != np.int32 and csr.nnz <= np.iinfo(np.int32).max:
         parts = (csr.data, csr.indices.astype(np.int32), csr.indptr.astype(np.int32))
         csr = csr_array(parts, shape=csr.shape)
     return csr

@@ -65,7 +65,7 @@ def open_stream(path: PathLike, *, max_ratio: float = MAX_RATIO) -> Iterator[io.
         source = _Source(name, sys.stdin.buffer, None)
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
         return
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         source = _Source(name, file, os.fstat(file.fileno()).st_size)
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
 
@@ -121,7 +121,8 @@ def after_mark(path: PathLike, head: bytes) -> bytes:
     return head.removeprefix(_MARK)
 
 
-def _open_regular(path: PathLike) -> IO[bytes]:
+def open_regular(path: PathLike) -> IO[bytes]:
+    """Open a regular file, unbuffered, and nothing else; never waits."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer; reading a regular file does not care about it.

@@ -27,7 +27,6 @@ ANALYZERS = ("word", "char", "char_wb")
 NORMS = ("l2", "l1", "none")
 MAX_NGRAM = 64
 MAX_TOKEN_LENGTH = 64
-MAX_FEATURES = 2**31 - 1  # columns are int32
 _FLAGS = ("sublinear_tf", "idf", "lowercase")
 
 
@@ -181,7 +180,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         for name in ("min_df", "max_features", "min_token_length", "n_hash_features"):
             if name != "max_features" or self.max_features is not None:
                 check.number(self, name, least=1, whole=True)
-        for name, most in (("min_token_length", MAX_TOKEN_LENGTH), ("n_hash_features", MAX_FEATURES)):
+        for name, most in (("min_token_length", MAX_TOKEN_LENGTH), ("n_hash_features", check.MAX_COLUMNS)):
             if getattr(self, name) > most:
                 raise InputError(
                     f"The '{name}' parameter of TextFeatures must be at most {most}. Got {getattr(self, name)} instead."

@@ -17,8 +17,9 @@ How the open questions of the formats are settled; nothing is ever skipped in si
 - Labels and features are digits only (no sign). A value is a plain decimal number with an optional sign and exponent,
   rounded to float32 as `np.float32(float(word))` does; NaN, infinity and numbers beyond float32 are refused. Zeros are
   kept as entries. In the labels file of a split pair a value must be positive; it becomes 1.
-- Features and labels may come in any order and are sorted. A feature that occurs twice in a row is added up (in file
-  order, in double precision), a label that occurs twice counts once; one DataWarning tells how many rows had such.
+- Features and labels may come in any order and are sorted. The values of a feature that occurs twice in a row are added
+  (smallest first, in double precision), a label that occurs twice counts once; one DataWarning tells how many rows had
+  such.
 
 A stream is read in pieces of complete lines and parsed by the kernel next door; the pieces are joined one array at a
 time, so that the peak of memory stays near the size of the arrays returned.
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -42,9 +44,10 @@ CHUNK = 2 << 20  # bytes parsed at once: small beside the arrays, large beside t
 MAX_SIZE = 2**31 - 1  # rows, features, labels
 FLOAT32_OVERFLOW = (2 - 2**-24) * 2.0**127  # the smallest double that rounds to infinity
 
+_LINE = re.compile(rb"[^\n]*")
 _WORD = re.compile(rb"[^ \t]+")
-_LABEL = re.compile(rb"[^ \t,]*")
-_PAIR_OR_VALUE = re.compile(rb"[^ \t]*")
+_LABEL = re.compile(rb"((?!\r\n)[^ \t\n,]){0,41}")  # no longer than what is shown of it
+_PAIR_OR_VALUE = re.compile(rb"((?!\r\n)[^ \t\n]){0,41}")
 _NUMBER = re.compile(rb"[-+0-9.eE]+")
 
 
@@ -116,10 +119,8 @@ class _Rows:
         data = values[:n] if self.with_values and values is not None else None
         overflow = None
         if unsorted:
-            lengths, indices, data, repeated = merge(lengths, indices, data)
-            self.repeats += repeated.size
-            if repeated.size and data is not None and not np.isfinite(data).all():
-                overflow = int(np.searchsorted(np.cumsum(lengths), np.argmin(np.isfinite(data)), "right"))
+            indices, data, n_repeats, overflow = merge(lengths, indices, data)
+            self.repeats += n_repeats
         self.lengths += [np.zeros(n_blank, np.int32), lengths]
         self.indices.append(indices)
         if data is not None:
@@ -160,25 +161,16 @@ def canonical(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: 
 
 def merge(
     lengths: np.ndarray, indices: np.ndarray, data: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-    """Sort each row and add up entries of equal index, in their order; also the rows in which there were such."""
-    rows = np.repeat(np.arange(lengths.size), lengths)
-    order = np.lexsort((indices, rows))  # a stable sort: `rows` stays as it is
-    indices = indices[order]
-    data = None if data is None else data[order]
-    first = np.ones(indices.size, bool)
-    first[1:] = (rows[1:] != rows[:-1]) | (indices[1:] != indices[:-1])
-    repeated = rows[~first]
-    if repeated.size:
-        lengths = (lengths - np.bincount(repeated, minlength=lengths.size)).astype(np.int32)
-        indices = indices[first]
-        if data is not None:
-            entry = np.cumsum(first) - 1
-            sums = np.bincount(entry, weights=data)
-            data, several = data[first], np.unique(entry[~first])
-            with np.errstate(over="ignore"):  # the caller looks for infinity
-                data[several] = sums[several]
-    return lengths, indices, data, np.unique(repeated)
+) -> tuple[np.ndarray, np.ndarray | None, int, int | None]:
+    """Put rows into order, in place (`lengths` too), and add up entries of equal index.
+
+    Returns indices and data, the number of rows that had equal entries, and the first row where a sum is infinite.
+    """
+    values = np.empty(0, np.float32) if data is None else data
+    n, n_repeats, overflow = xmc_kernel.merge(lengths, indices, values, data is not None)
+    if n < indices.size:  # copies, to let go of what is not used any more
+        indices, data = indices[:n].copy(), None if data is None else data[:n].copy()
+    return indices, data, n_repeats, None if overflow < 0 else overflow
 
 
 class _Text:
@@ -195,21 +187,25 @@ class _Text:
     # --- the stream --------------------------------------------------------------------------------------------------
 
     def read(self, max_line: int, chunk_bytes: int) -> None:
+        max_line = min(max_line, 2**32 - 2)  # byte positions are kept in 32 bits
         for chunk in iter_chunks(self.path, max_line=max_line, chunk_bytes=chunk_bytes):
             if chunk[-1] != xmc_kernel.LF:
                 raise line_too_long(self.path, self.lines + 1, max_line)
-            text = chunk if self.lines else self._after_header(bytes(chunk))
+            text = chunk if self.lines else self._after_header(chunk)
             self._add(frozen(np.frombuffer(text, np.uint8), np.uint8))
         self._check_rows()
 
-    def _after_header(self, chunk: bytes) -> bytes:
+    def _after_header(self, chunk: memoryview) -> memoryview:
         """The first piece without byte order mark and header."""
-        text = after_mark(self.path, chunk)
-        line, _, rest = text.partition(b"\n")
+        raw = _LINE.match(chunk)[0]  # type: ignore[index]  # matches anything
+        line = after_mark(self.path, raw)
+        rows = chunk[len(raw) - len(line) :]
         line = line.removesuffix(b"\r")
-        words = list(_WORD.finditer(line))
-        if self.layout.header_optional and (len(words) < 2 or b":" in line or b"," in line):
-            return text
+        if self.layout.header_optional and (b":" in line or b"," in line):
+            return rows
+        words = list(islice(_WORD.finditer(line), len(self.layout.header) + 1))
+        if self.layout.header_optional and len(words) < 2:
+            return rows
         if len(words) != len(self.layout.header):
             row = " or a row 'label,label feature:value …'" if self.layout.header_optional else ""
             reason = f"found {excerpt(line)}, expected the header '{' '.join(self.layout.header)}'{row}"
@@ -222,7 +218,7 @@ class _Text:
                 raise DataError(self.name, reason, line=1, column=word.start() + 1)
             self.sizes[noun] = int(digits)
         self.lines = 1
-        return rest
+        return chunk[len(raw) + 1 :]
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
@@ -234,15 +230,14 @@ class _Text:
         X_lengths, Y_lengths = np.empty(newlines, np.int32), np.empty(newlines, np.int32)
         X_indices, X_data = np.empty(n_pairs, np.int32), np.empty(n_pairs, np.float32)
         Y_indices = np.empty(n_labels, np.int32)
-        unsure, unsure_at = np.empty(n_pairs, np.int64), np.empty(n_pairs, np.int64)
-        status, at, n_rows, n_filled, n_unsure, X_unsorted, Y_unsorted = xmc_kernel.parse(
-            text, self._rules(), X_lengths, X_indices, X_data, Y_lengths, Y_indices, unsure, unsure_at
+        status, at, n_rows, n_filled, n_pairs, all_sure, X_unsorted, Y_unsorted = xmc_kernel.parse(
+            text, self._rules(), X_lengths, X_indices, X_data, X_data.view(np.uint32), Y_lengths, Y_indices
         )
-        if n_unsure:
-            earlier = _settle(text, unsure[:n_unsure], unsure_at[:n_unsure], X_data, self.layout.positive)
-            if earlier:
-                status, at = earlier
-                n_rows = np.count_nonzero(text[:at] == xmc_kernel.LF)
+        if not all_sure:
+            fault = _settle(text, X_indices[:n_pairs], X_data[:n_pairs], self.layout.positive)
+            if fault:
+                status, at = fault
+                n_rows = xmc_kernel.count(text[:at])[2]
         good = n_filled if status == xmc_kernel.OK else n_rows
         if good:
             overflow = self.X.add(self.blank, X_lengths[:good], X_indices, X_data, X_unsorted)
@@ -298,12 +293,9 @@ class _Text:
             warnings.warn(repeats_message(self.name, features, labels), DataWarning, stacklevel=3)
 
     def _fault(self, text: np.ndarray, status: int, at: int, line_number: int) -> DataError:
-        raw = text.tobytes()
-        start = raw.rfind(b"\n", 0, at) + 1
-        line = raw[start : raw.find(b"\n", at)].removesuffix(b"\r")
-        word = (_LABEL if status == xmc_kernel.BAD_LABEL else _PAIR_OR_VALUE).match(line, at - start)
+        word = (_LABEL if status == xmc_kernel.BAD_LABEL else _PAIR_OR_VALUE).match(text.data, at)
         reason = f"found {excerpt(word[0] if word else b'')}, expected {self._expected(status)}"
-        return DataError(self.name, reason, line=line_number, column=at - start + 1)
+        return DataError(self.name, reason, line=line_number, column=at - xmc_kernel.line_start(text, at) + 1)
 
     def _expected(self, status: int) -> str:
         noun = self.layout.noun
@@ -321,13 +313,12 @@ class _Text:
         return f"a whole number from {first} to {last}{promised}" if last >= first else f"absent{promised}"
 
 
-def _settle(
-    text: np.ndarray, unsure: np.ndarray, unsure_at: np.ndarray, X_data: np.ndarray, positive: bool
-) -> tuple[int, int] | None:
+def _settle(text: np.ndarray, X_indices: np.ndarray, X_data: np.ndarray, positive: bool) -> tuple[int, int] | None:
     """Read the values that the kernel left open; status and position of the first that is not allowed."""
-    raw = text.tobytes()
-    for p, at in zip(unsure.tolist(), unsure_at.tolist(), strict=True):
-        word = _NUMBER.match(raw, at)
+    unsure = np.flatnonzero(X_indices < 0)
+    X_indices[unsure] = -1 - X_indices[unsure]
+    for p, at in zip(unsure.tolist(), X_data.view(np.uint32)[unsure].tolist(), strict=True):
+        word = _NUMBER.match(text.data, at)
         value = float(word[0]) if word else float("nan")
         if abs(value) >= FLOAT32_OVERFLOW:
             return xmc_kernel.VALUE_TOO_LARGE, at

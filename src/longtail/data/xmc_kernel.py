@@ -9,9 +9,10 @@ found; with that the kernel is total: every byte sequence ends in a status and a
 
 Numbers. Let m be the digits read as one integer and e the power of ten. If m < 2^53 and |e| <= 22, then m and 10^|e|
 are exact doubles and one multiplication or division rounds correctly [Clinger 1990, "How to read floating point numbers
-accurately"]. Otherwise d = m 10^e is off by less than 2^-50 relative; if both ends of that interval round to the same
-float32, so does the exact number. What is left (a long number next to the middle of two floats, far exponents) is put
-on a list for the caller, who has a slower exact way.
+accurately"]. Otherwise m is cut after 19 digits, and d = m 10^e is off by less than 2^-50 relative; if both ends of
+that interval round to the same float32, so does the exact number. What is left (numbers next to the middle of two
+floats) is for the caller, who has a slower exact way: the index of such a pair is negated, and its value is the byte
+position.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ONE = np.uint64(1)  # an unsigned position is never taken for one that counts fr
 EXACT_BELOW = np.uint64(1 << 53)
 SLACK = 2.0**-50
 LONGEST = 19  # decimal digits that always fit 64 bits
-FAR = 44  # two exact powers
+LARGEST, SMALLEST = 38, -65  # powers of ten: beyond, 1 is too large for float32; before, 2^64 rounds to zero
 
 
 @kernel
@@ -106,8 +107,46 @@ def exponent(text, i):
 
 
 @kernel
+def leading_digits(text, i):
+    """The first LONGEST digits from position i on, not counting zeros at the start, and how many more follow."""
+    mantissa, length, more = np.uint64(0), np.int64(0), np.int64(0)
+    while text[i] == DOT or (text[i] >= ZERO and text[i] < ZERO + 10):
+        if text[i] != DOT:
+            if length < LONGEST:
+                mantissa = mantissa * np.uint64(10) + (np.uint64(text[i]) - np.uint64(ZERO))
+                length += np.int64(mantissa > np.uint64(0))
+            else:
+                more += 1
+        i += ONE
+    return mantissa, more
+
+
+@kernel
+def scaled(mantissa, power, whole):
+    """mantissa 10^power, and whether that is sure to round to the right float32; digits are missing if not `whole`."""
+    value = np.float64(mantissa)
+    rest = abs(power)
+    exact = whole and mantissa < EXACT_BELOW and rest <= 22
+    if not exact:
+        if mantissa == np.uint64(0):
+            return 0.0, True
+        if power > LARGEST:
+            return np.inf, True
+        if power < SMALLEST:
+            return 0.0, True
+        while rest > 22:
+            value = value / POWERS[22] if power < 0 else value * POWERS[22]
+            rest -= 22
+    if power < 0:
+        value /= POWERS[rest]
+    elif power > 0:
+        value *= POWERS[rest]
+    return value, exact or np.float32(value * (1.0 - SLACK)) == np.float32(value * (1.0 + SLACK))
+
+
+@kernel
 def decimal(text, i):
-    """A value from position i on: its end (i itself where it is none), the number, and whether that is sure."""
+    """A value from position i on: its end (i itself where it is none), the number, and whether it is sure."""
     start = i
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
@@ -130,20 +169,12 @@ def decimal(text, i):
             return start, 0.0, True
         i = end
         power += shift
-    if length > LONGEST and length - leading_zeros(text, first) > LONGEST:
-        return i, 0.0, False
-    value = np.float64(mantissa)
-    sure = True
-    if power != 0 or mantissa >= EXACT_BELOW:
-        if power < -FAR or power > FAR:
-            return i, 0.0, False
-        near = abs(power) <= 22
-        if not near:
-            value = value / POWERS[22] if power < 0 else value * POWERS[22]
-        rest = abs(power) if near else abs(power) - 22
-        value = value / POWERS[rest] if power < 0 else value * POWERS[rest]
-        if not near or mantissa >= EXACT_BELOW:
-            sure = np.float32(value * (1.0 - SLACK)) == np.float32(value * (1.0 + SLACK))
+    whole = True
+    if length > LONGEST:
+        mantissa, more = leading_digits(text, first)
+        power += more
+        whole = more == 0
+    value, sure = scaled(mantissa, power, whole)
     return i, -value if negative else value, sure
 
 
@@ -170,70 +201,154 @@ def labels_of_row(text, i, no_label, Y_indices, q):
 
 
 @kernel
-def pairs_of_row(text, i, shift, no_feature, positive, X_indices, X_data, p, unsure, unsure_at, u):
-    """Pairs from position i to the end of the line, written from p and u on: like `labels_of_row`, with both ends."""
-    first, unsorted, previous = p, False, np.uint64(0)
+def pairs_of_row(text, i, shift, no_feature, positive, X_indices, X_data, X_bits, p):
+    """Pairs from position i to the end of the line, written from p on, like `labels_of_row`; whether all are sure."""
+    first, unsorted, all_sure, previous = p, False, True, np.uint64(0)
     while True:
         while text[i] == SPACE or text[i] == TAB:
             i += ONE
         if ends(text, i):
-            return OK, i + ONE if text[i] == LF else i + ONE + ONE, p, u, unsorted
+            return OK, i + ONE if text[i] == LF else i + ONE + ONE, p, unsorted, all_sure
         at = i
         i, feature = whole_number(text, i, no_feature)
         if feature == no_feature or feature < shift or text[i] != COLON:
-            return BAD_FEATURE, at, p, u, unsorted
+            return BAD_FEATURE, at, p, unsorted, all_sure
         unsorted |= p > first and feature <= previous
         previous = feature
         at = i + ONE
         i, value, sure = decimal(text, at)
         if i == at or not ends(text, i):
-            return BAD_VALUE, at, p, u, unsorted
+            return BAD_VALUE, at, p, unsorted, all_sure
+        X_indices[p] = feature - shift
         if sure:
             single = np.float32(value)
             if np.isinf(single):
-                return VALUE_TOO_LARGE, at, p, u, unsorted
+                return VALUE_TOO_LARGE, at, p, unsorted, all_sure
             if positive and not single > 0:
-                return VALUE_NOT_POSITIVE, at, p, u, unsorted
+                return VALUE_NOT_POSITIVE, at, p, unsorted, all_sure
             X_data[p] = single
         else:
-            unsure[u] = p
-            unsure_at[u] = at
-            u += ONE
-        X_indices[p] = feature - shift
+            X_indices[p] = -1 - np.int64(feature - shift)
+            X_bits[p] = at
+            all_sure = False
         p += ONE
 
 
 @kernel
-def parse(text, rules, X_lengths, X_indices, X_data, Y_lengths, Y_indices, unsure, unsure_at):
+def parse(text, rules, X_lengths, X_indices, X_data, X_bits, Y_lengths, Y_indices):
     """Read the rows of `text` into the arrays until its end or the first fault.
 
     `rules` are: whether rows have labels, whether values must be positive, the first and the last feature number, the
-    last label number. `unsure` lists the pairs whose values the caller must read at the byte positions `unsure_at`.
+    last label number. `X_bits` is the memory of `X_data` as integers.
 
-    Returns status, position, complete rows, rows up to the last one that is not blank, values on the unsure list, and
-    whether some row's features, some row's labels do not rise strictly.
+    Returns status, position, complete rows, rows up to the last one that is not blank, pairs written (also those of a
+    row with a fault), whether all values are sure, and whether some row's features, some row's labels fail to rise.
     """
     with_labels, positive, first_feature, last_feature, last_label = rules
     shift, no_feature, no_label = np.uint64(first_feature), np.uint64(last_feature + 1), np.uint64(last_label + 1)
     i, n = np.uint64(0), np.uint64(text.size)
-    row, filled, p, q, u = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
-    X_unsorted, Y_unsorted, status = False, False, OK
-    while i < n:
-        end_p, end_q, unsorted = p, q, False
+    row, filled, p, q = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
+    X_unsorted, Y_unsorted, all_sure, status = False, False, True, OK
+    while i < n and status == OK:
+        start_p, start_q = p, q
         if with_labels:
-            status, i, end_q, unsorted = labels_of_row(text, i, no_label, Y_indices, q)
+            status, i, q, unsorted = labels_of_row(text, i, no_label, Y_indices, q)
             Y_unsorted |= unsorted
         if status == OK:
-            status, i, end_p, u, unsorted = pairs_of_row(
-                text, i, shift, no_feature, positive, X_indices, X_data, p, unsure, unsure_at, u
+            status, i, p, unsorted, sure = pairs_of_row(
+                text, i, shift, no_feature, positive, X_indices, X_data, X_bits, p
             )
             X_unsorted |= unsorted
-        if status != OK:
-            break
-        X_lengths[row] = end_p - p
-        Y_lengths[row] = end_q - q
-        row += ONE
-        if end_p > p or end_q > q:
-            filled = row
-        p, q = end_p, end_q
-    return status, i, row, filled, u, X_unsorted, Y_unsorted
+            all_sure &= sure
+        if status == OK:
+            X_lengths[row] = p - start_p
+            Y_lengths[row] = q - start_q
+            row += ONE
+            if p > start_p or q > start_q:
+                filled = row
+    return status, i, row, filled, p, all_sure, X_unsorted, Y_unsorted
+
+
+@kernel
+def line_start(text, i):
+    """Where the line of position i begins."""
+    while i > 0 and text[i - 1] != LF:
+        i -= 1
+    return i
+
+
+# --- rows into order -------------------------------------------------------------------------------------------------
+
+
+@kernel
+def comes_after(indices, data, with_values, a, b):
+    """Whether entry a belongs behind entry b: by index, then by value."""
+    return indices[a] > indices[b] or (with_values and indices[a] == indices[b] and data[a] > data[b])
+
+
+@kernel
+def sift(indices, data, with_values, start, root, end):
+    """Let entry `root` of the heap [start, end) sink to its place."""
+    while True:
+        child = start + 2 * (root - start) + 1
+        if child >= end:
+            return
+        if child + 1 < end and comes_after(indices, data, with_values, child + 1, child):
+            child += 1
+        if not comes_after(indices, data, with_values, child, root):
+            return
+        swap(indices, data, with_values, root, child)
+        root = child
+
+
+@kernel
+def swap(indices, data, with_values, a, b):
+    indices[a], indices[b] = indices[b], indices[a]
+    if with_values:
+        data[a], data[b] = data[b], data[a]
+
+
+@kernel
+def heap_sort(indices, data, with_values, start, end):
+    """In place, and never slower than n log n, whatever the order was."""
+    for root in range(start + (end - start) // 2 - 1, start - 1, -1):
+        sift(indices, data, with_values, start, root, end)
+    for last in range(end - 1, start, -1):
+        swap(indices, data, with_values, start, last)
+        sift(indices, data, with_values, start, start, last)
+
+
+@kernel
+def merge(lengths, indices, data, with_values):
+    """Sort each row and add up entries of equal index, smallest first, in double precision; all in place.
+
+    Returns the entries left, the rows that had equal ones, and the first row where a sum is infinite (or -1).
+    """
+    start, out, repeats, overflow = 0, 0, 0, -1
+    for row in range(lengths.size):
+        end, row_out = start + lengths[row], out
+        for p in range(start + 1, end):
+            if indices[p] <= indices[p - 1]:
+                heap_sort(indices, data, with_values, start, end)
+                break
+        p = start
+        while p < end:
+            index, first = indices[p], p
+            while p < end and indices[p] == index:
+                p += 1
+            if with_values:
+                single = data[first]
+                if p > first + 1:
+                    total = 0.0
+                    for k in range(first, p):
+                        total += np.float64(data[k])
+                    single = np.float32(total)
+                    if np.isinf(single) and overflow < 0:
+                        overflow = row
+                data[out] = single
+            indices[out] = index
+            out += 1
+        lengths[row] = out - row_out
+        repeats += out - row_out < end - start
+        start = end
+    return out, repeats, overflow

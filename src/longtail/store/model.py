@@ -66,7 +66,7 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Line
     where = root / folder.MODEL.manifest
     n_labels = _member(meta, "n_labels", int, where)
     n_features = _member(meta, "n_features", int, where)
-    bias = float(_member(meta, "bias", (int, float), where))
+    bias = _member(meta, "bias", float, where)
     if not 0 <= n_labels <= MAX_COLUMNS or not 0 <= n_features < MAX_COLUMNS or not 0 <= bias < math.inf:
         raise ModelError(where, f"n_labels {n_labels}, n_features {n_features} and bias {bias} cannot all be true")
     shape = (n_labels, n_features + (bias > 0))

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import longtail as lt
 from longtail.data import Dataset
 from longtail.errors import InputError
-from longtail.methods.one_vs_all import Status, estimator
+from longtail.methods.one_vs_all import Status, dual, newton
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem
 
@@ -25,10 +25,13 @@ def bytes_of(clf):
 @pytest.mark.parametrize(("n_jobs", "block", "dense"), [(1, 1, 1), (2, 3, 40), (4, 100, 10**7), (None, 2, 13)])
 def test_threads_and_blocks_do_not_change_a_byte(monkeypatch, n_jobs, block, dense):
     X, Y = random_problem(1, n=50, d=12, L=23)
-    expected = bytes_of(lt.OneVsAll(n_jobs=1).fit(X, Y))
-    monkeypatch.setattr(estimator, "BLOCK_LABELS", block)
-    monkeypatch.setattr(estimator, "DENSE_WEIGHTS", dense)
-    assert bytes_of(lt.OneVsAll(n_jobs=n_jobs).fit(X, Y)) == expected
+    for solver in ("dual", "newton"):
+        expected = bytes_of(lt.OneVsAll(solver=solver, n_jobs=1).fit(X, Y))
+        with monkeypatch.context() as patch:
+            patch.setattr(newton, "BLOCK_LABELS", block)
+            patch.setattr(dual, "BLOCK_LABELS", block)
+            patch.setattr(newton, "DENSE_WEIGHTS", dense)
+            assert bytes_of(lt.OneVsAll(solver=solver, n_jobs=n_jobs).fit(X, Y)) == expected
 
 
 def test_weights_and_outcome_are_those_of_the_problem():

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from longtail.methods.one_vs_all import newton, starts
-from longtail.methods.one_vs_all.estimator import LOSSES, Status
+from longtail.methods.one_vs_all import Status, starts
+from longtail.methods.one_vs_all import newton_kernels as newton
+from longtail.methods.one_vs_all.newton import LOSSES
 from longtail.methods.one_vs_all.problem import Problem
 from longtail.methods.one_vs_all.starts import msi
 from tests.methods.one_vs_all import reference as ref
@@ -31,18 +32,19 @@ def solve(X, Y, label, *, loss="squared_hinge", bias=1.0, C=1.0, tol=1e-8, max_i
     """Solve one label; returns w, status, steps, objective, gradient ratio."""
     problem = Problem.of(X, Y, bias)
     W = np.empty((1, problem.D))
-    starts.make(start, problem).guess(label, W)
+    starts.make(start, problem).guess(np.array([label]), W)
     if w is not None:
         W[0] = w
-    status, steps, figures = np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 3))
-    space = newton.workspace(problem.n_samples, problem.D)
+    status, steps, figures = np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 4))
+    n, D = problem.n_samples, problem.D
+    space = np.full(n, -1.0), np.empty((2, n)), np.empty((6, D)), np.empty(n, np.uint32)
     newton.newton_block(
         *problem.X,
         problem.bias,
         LOSSES[loss],
         problem.rows_of,
         problem.rows_indptr,
-        label,
+        np.array([label]),
         problem.x_sum,
         float(C),
         float(tol),
@@ -54,7 +56,7 @@ def solve(X, Y, label, *, loss="squared_hinge", bias=1.0, C=1.0, tol=1e-8, max_i
         figures,
     )
     assert (space[0] == -1).all(), "y must be handed back as it was found"
-    return W[0], Status(int(status[0])), int(steps[0]), figures[0, 0], figures[0, 1]
+    return W[0], Status(int(status[0])), int(steps[0]), figures[0, 0], figures[0, 2]
 
 
 # --- kernels against their twins -------------------------------------------------------------------------------------
@@ -126,7 +128,7 @@ def test_msi_is_the_shortest_vector_that_separates_the_means(problem, bias):
     X, Y = problem
     p, A, y = Problem.of(X, Y, bias), ref.augmented(X, bias), signs(Y, 2)
     W = np.empty((1, p.D))
-    starts.make("msi", p).guess(2, W)
+    starts.make("msi", p).guess(np.array([2]), W)
     means = np.stack([A[y > 0].mean(0), A.mean(0)])
     singular = np.linalg.svd(means / np.linalg.norm(means, axis=1, keepdims=True), compute_uv=False)[-1]
     if singular > 1e-3:
@@ -140,12 +142,12 @@ def test_msi_is_zero_where_no_separating_vector_exists():
     X, Y = random_problem(3)
     p = Problem.of(X, Y, 1.0)
     W = np.full((2, p.D), 7.0)
-    starts.make("msi", p).guess(0, W)  # label 0 has no positive row, label 1 no negative one
+    starts.make("msi", p).guess(np.array([0, 1]), W)  # label 0 has no positive row, label 1 no negative one
     assert (W == 0).all()
     same = sp.csr_array(np.ones((6, 3), np.float32))  # all rows equal: the means are parallel
     p = Problem.of(same, sp.csr_array(np.array([[1], [0], [0], [1], [0], [0]], np.int32)), 1.0)
     W = np.full((1, p.D), 7.0)
-    starts.make("msi", p).guess(0, W)
+    starts.make("msi", p).guess(np.array([0]), W)
     assert (W == 0).all()
 
 
@@ -154,7 +156,7 @@ def test_msi_when_positives_and_mean_are_orthogonal_equals_eq_27():
     Y = sp.csr_array(np.array([[1], [0], [0], [0]], np.int32))
     p = Problem.of(X, Y, 0.0)
     W = np.empty((1, 2))
-    starts.make("msi", p).guess(0, W)
+    starts.make("msi", p).guess(np.array([0]), W)
     pbar, xbar, s, t = np.array([1.0, 0.0]), np.array([0.0, 0.75]), msi.POSITIVE_SCORE, msi.NEGATIVE_SCORE
     expected = s / (pbar @ pbar) * pbar + (3 * t + s) / (4 * xbar @ xbar) * xbar
     np.testing.assert_allclose(W[0], expected)

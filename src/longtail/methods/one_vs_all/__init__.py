@@ -1,5 +1,6 @@
-"""One-vs-all: an independent binary problem per label, solved by truncated Newton."""
+"""One-vs-all: an independent binary problem per label."""
 
-from longtail.methods.one_vs_all.estimator import OneVsAll, Outcome, Status
+from longtail.methods.one_vs_all.estimator import OneVsAll
+from longtail.methods.one_vs_all.outcome import Outcome, Status
 
 __all__ = ["OneVsAll", "Outcome", "Status"]

@@ -4,56 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from longtail import check, parallel
+from longtail.errors import InputError
 from longtail.methods.base import ExtremeClassifier
-from longtail.methods.one_vs_all import newton, starts
-from longtail.methods.one_vs_all.problem import Problem
+from longtail.methods.one_vs_all import starts
+from longtail.methods.one_vs_all.dual import Dual, Shared
+from longtail.methods.one_vs_all.newton import LOSSES, Newton
+from longtail.methods.one_vs_all.outcome import Outcome, Status
+from longtail.methods.one_vs_all.problem import Problem, stack_rows
 from longtail.models import LinearModel
 
-LOSSES = {"squared_hinge": newton.SQUARED_HINGE, "logistic": newton.LOGISTIC}
-BLOCK_WORK = 200_000_000  # entries of X times labels in a block: about a second, so that progress and Ctrl-C are prompt
-BLOCK_LABELS = 256
-DENSE_WEIGHTS = 4_000_000  # entries of the dense (labels, D) buffer that a thread solves into before pruning
-
-
-class Status(IntEnum):
-    """How the solve of one label ended."""
-
-    CONVERGED = newton.CONVERGED
-    MAX_ITER = newton.MAX_ITER
-    LINE_SEARCH_FAILED = newton.LINE_SEARCH_FAILED
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How the solve of every label ended; arrays of length n_labels.
-
-    `objective` is f before small weights are cut; `gradient_ratio` is |g(w)| / |g(0)|, compared with the stopping rule
-    (12); `n_active` is the mean number of rows inside the margin per Newton step.
-    """
-
-    status: np.ndarray
-    n_iter: np.ndarray
-    objective: np.ndarray
-    gradient_ratio: np.ndarray
-    n_active: np.ndarray
-
-    @staticmethod
-    def stack(parts: list[Outcome]) -> Outcome:
-        return Outcome(
-            *(np.concatenate(arrays) for arrays in zip(*(vars(part).values() for part in parts), strict=True))
-        )
-
-    @property
-    def converged(self) -> np.ndarray:
-        return self.status == Status.CONVERGED
+SOLVERS = ("auto", "dual", "newton")
 
 
 class OneVsAll(ExtremeClassifier):
@@ -63,22 +29,27 @@ class OneVsAll(ExtremeClassifier):
 
         min_w  1/2 w.w + C sum_i loss(y_il x_i.w),     y_il = +1 if row i has label l, else -1
 
-    by truncated Newton. Time grows with nnz(X) times the number of labels; memory is X, the pruned model, and a few
-    dense vectors per thread. Labels are independent, so the result does not depend on the number of threads.
+    to a certified distance from its optimum. Time grows with nnz(X) times the number of labels; memory is X, the pruned
+    model, and buffers for a few labels per thread. Labels are independent: threads do not change a byte of the result.
 
     Parameters
     ----------
     C : float, default=1.0
         Weight of the loss against the penalty; larger fits the training rows more closely.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
+    solver : {"auto", "dual", "newton"}, default="auto"
+        "dual": coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton": the
+        truncated Newton of the papers, for both losses. "auto": "dual" where it applies. Both reach the same optimum.
     start : {"msi", "zero"}, default="msi"
-        First weights: the mean-separating start, or zero. The optimum is the same; "msi" gets there much sooner.
+        First weights of "newton": the mean-separating start, or zero. "msi" gets to the optimum much sooner. "dual"
+        always begins with the rows that a mean-separating vector scores highest.
     prune : float, default=0.01
         Weights smaller than this in absolute value are cut to zero after training. 0 keeps all.
     tol : float, default=0.01
-        A label is solved when |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|.
+        When a label counts as solved. "dual": objective within this relative distance of the optimum, by its duality
+        gap. "newton": |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the papers' rule.
     max_iter : int, default=100
-        Newton steps per label at the most.
+        Newton steps, or rounds of the dual solver, per label at the most.
     bias : float, default=1.0
         Value of the constant feature added to every row; its weight is penalised like any other. 0 adds none.
     n_jobs : int or None, default=None
@@ -98,7 +69,7 @@ class OneVsAll(ExtremeClassifier):
     outcome_ : Outcome
         How the solve of every label ended.
     n_iter_ : int
-        The largest number of Newton steps of any label.
+        The largest number of steps or rounds of any label.
 
     Examples
     --------
@@ -124,6 +95,7 @@ class OneVsAll(ExtremeClassifier):
         C: float = 1.0,
         *,
         loss: str = "squared_hinge",
+        solver: str = "auto",
         start: str = "msi",
         prune: float = 0.01,
         tol: float = 0.01,
@@ -134,6 +106,7 @@ class OneVsAll(ExtremeClassifier):
     ) -> None:
         self.C = C
         self.loss = loss
+        self.solver = solver
         self.start = start
         self.prune = prune
         self.tol = tol
@@ -145,62 +118,46 @@ class OneVsAll(ExtremeClassifier):
     def _check_parameters(self) -> None:
         check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
+        check.choice(self, "solver", SOLVERS)
         check.choice(self, "start", tuple(starts.STARTS))
         check.number(self, "prune", least=0)
         check.number(self, "tol", above=0)
         check.number(self, "max_iter", least=1, whole=True)
         check.number(self, "bias", least=0)
         check.n_jobs(self)
+        if self.solver == "dual" and self.loss != "squared_hinge":
+            raise InputError(f"solver='dual' solves loss='squared_hinge' only, not {self.loss!r}; use solver='newton'")
 
     def _fit(self, X: sp.csr_array, Y: sp.csr_array, progress: Callable[[int, int], None]) -> LinearModel:
-        problem = Problem.of(X, Y, self.bias)
-        start = starts.make(self.start, problem)
-        size = min(BLOCK_LABELS, BLOCK_WORK // max(X.nnz + problem.n_samples, 1))
-        parts, outcomes, done = [], [], 0
-        blocks = parallel.ranges(problem.n_labels, size)
-        for W, outcome in parallel.run(lambda labels: self.fit_block(problem, start, labels), blocks, self.n_jobs):
+        solver = self._solver(X, Y)
+        blocks, problem = solver.blocks(), solver.problem
+        total, parts, outcomes, done = sum(map(len, blocks)), [], [], 0
+        for W, outcome in parallel.run(solver.solve, blocks, self.n_jobs):
             parts.append(W)
             outcomes.append(outcome)
             done += W.shape[0]
-            progress(done, problem.n_labels)
-        self.outcome_ = Outcome.stack(outcomes)
+            progress(done * problem.n_labels // total, problem.n_labels)
+        solved = np.concatenate(blocks)
+        order = np.argsort(solved)[np.searchsorted(np.sort(solved), problem.twins)]
+        self.outcome_ = Outcome.stack(outcomes).take(order)
         self.n_iter_ = int(self.outcome_.n_iter.max())
         self._warn_of_unsolved()
-        return LinearModel(sp.csr_array(sp.vstack(parts, format="csr")), problem.n_features, problem.bias)
+        return LinearModel(stack_rows(parts, order), problem.n_features, problem.bias)
 
-    def fit_block(self, problem: Problem, start: starts.Start, labels: range) -> tuple[sp.csr_array, Outcome]:
-        """The pruned weights of consecutive labels, and how they ended. Pure: the same answer on any thread."""
-        n, D = problem.n_samples, problem.D
-        y, rows, columns, active = newton.workspace(n, D)
-        status, steps = np.empty(len(labels), np.int8), np.empty(len(labels), np.int32)
-        figures, parts = np.empty((len(labels), 3)), []
-        for chunk in parallel.ranges(len(labels), DENSE_WEIGHTS // D):
-            at, first = slice(chunk.start, chunk.stop), labels.start + chunk.start
-            W = np.empty((len(chunk), D))
-            start.guess(first, W)
-            newton.newton_block(
-                *problem.X,
-                problem.bias,
-                LOSSES[self.loss],
-                problem.rows_of,
-                problem.rows_indptr,
-                first,
-                problem.x_sum,
-                float(self.C),
-                float(self.tol),
-                int(self.max_iter),
-                y,
-                rows,
-                columns,
-                active,
-                W,
-                status[at],
-                steps[at],
-                figures[at],
-            )
-            W[np.abs(W) < self.prune] = 0.0
-            parts.append(sp.csr_array(W.astype(np.float32)))
-        return sp.csr_array(sp.vstack(parts, format="csr")), Outcome(status, steps, *figures.T)
+    def _solver(self, X: sp.csr_array, Y: sp.csr_array) -> Dual | Newton:
+        problem = Problem.of(X, Y, self.bias)
+        C, tol, prune = float(self.C), float(self.tol), float(self.prune)
+        newton = Newton(problem, starts.make(self.start, problem), self.loss, C, tol, int(self.max_iter), prune)
+        shared = Shared.of(X, problem)
+        if self.solver == "newton" or self.loss != "squared_hinge" or not shared.suits_float32:
+            return newton
+        return Dual(problem, shared, newton, C, tol, prune)
+
+    def fit_block(self, X: sp.csr_array, Y: sp.csr_array, labels: np.ndarray) -> tuple[LinearModel, Outcome]:
+        """The model of some labels of canonical X and Y, and how they ended. Pure: the same bytes on any machine."""
+        solver = self._solver(X, Y)
+        W, outcome = solver.solve(np.asarray(labels, np.int64))
+        return LinearModel(W, solver.problem.n_features, solver.problem.bias), outcome
 
     def _warn_of_unsolved(self) -> None:
         unsolved = int((~self.outcome_.converged).sum())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,3 +40,16 @@ class Problem:
     @property
     def D(self) -> int:  # noqa: N802 - the symbol of the kernels
         return len(self.x_sum)
+
+    @cached_property
+    def twins(self) -> np.ndarray:
+        """For every label the first label that is on the very same rows; itself for most."""
+        rows, ends, first = self.rows_of.tobytes(), (4 * self.rows_indptr).tolist(), dict[bytes, int]()
+        return np.array(
+            [first.setdefault(rows[ends[label] : ends[label + 1]], label) for label in range(self.n_labels)]
+        )
+
+
+def stack_rows(parts: Sequence[sp.csr_array], order: np.ndarray) -> sp.csr_array:
+    """The rows of all parts, one after the other, taken in this order."""
+    return sp.csr_array(sp.vstack(parts, format="csr")[order])

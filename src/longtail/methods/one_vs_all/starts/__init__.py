@@ -1,6 +1,6 @@
 """Where Newton begins. A start fills the first weights of a few labels at a time; `make` finds one by name.
 
-To add a start: a file here with a class that has `guess(first_label, out)`, and a line in STARTS.
+To add a start: a file here with a class that has `guess(labels, out)`, and a line in STARTS.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from longtail.methods.one_vs_all.starts.zero import Zero
 
 
 class Start(Protocol):
-    """First weights of consecutive labels."""
+    """First weights of labels."""
 
     def __init__(self, problem: Problem) -> None: ...
 
-    def guess(self, first_label: int, out: np.ndarray) -> None:
-        """Write the weights of labels first_label, first_label + 1, ... into the rows of `out` (labels, D)."""
+    def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
+        """Write the weights of `labels` into the rows of `out` (labels, D)."""
 
 
 STARTS: dict[str, type[Start]] = {"zero": Zero, "msi": MeanSeparating}

@@ -29,22 +29,22 @@ class MeanSeparating:
         self.problem = problem
         self.x_mean = frozen(problem.x_sum / problem.n_samples, np.float64)
 
-    def guess(self, first_label: int, out: np.ndarray) -> None:
+    def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
         p = self.problem
         mean_separating(
-            *p.X, p.bias, p.rows_of, p.rows_indptr, first_label, self.x_mean, POSITIVE_SCORE, NEGATIVE_SCORE, out
+            *p.X, p.bias, p.rows_of, p.rows_indptr, labels, self.x_mean, POSITIVE_SCORE, NEGATIVE_SCORE, out
         )
 
 
 @kernel
-def mean_separating(X_data, X_indices, X_indptr, bias, rows_of, rows_indptr, first_label, x_mean, s, t, out):
-    """out[b] = u p + v x for label first_label + b"""
+def mean_separating(X_data, X_indices, X_indptr, bias, rows_of, rows_indptr, labels, x_mean, s, t, out):
+    """out[b] = u p + v x for labels[b]"""
     n, D = len(X_indptr) - 1, len(x_mean)
     xx = 0.0
     for j in range(D):
         xx += x_mean[j] * x_mean[j]
     for b in range(len(out)):
-        positives = rows_of[rows_indptr[first_label + b] : rows_indptr[first_label + b + 1]]
+        positives = rows_of[rows_indptr[labels[b]] : rows_indptr[labels[b] + 1]]
         w, count = out[b], len(positives)
         w[:] = 0.0
         if count == 0:

@@ -11,5 +11,5 @@ class Zero:
     def __init__(self, problem: Problem) -> None:
         pass
 
-    def guess(self, first_label: int, out: np.ndarray) -> None:
+    def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
         out[:] = 0.0

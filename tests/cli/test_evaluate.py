@@ -1,0 +1,64 @@
+"""evaluate: the table, the JSON, the page."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import longtail as lt
+
+
+def test_json_is_the_evaluation_of_the_library(good, files, models):
+    words = ["--train", files / "train.jsonl", "--json"]
+    found = json.loads(good("evaluate", models / "texts", files / "test.jsonl", *words))
+    clf = lt.load(models / "texts")
+    train, test = (lt.read(files / f"{name}.jsonl", like=clf.model_) for name in ("train", "test"))
+    expected = lt.metrics.evaluate(test.Y, clf.predict_topk(test.X, 5), train_Y=train.Y).as_dict()
+    assert {key: found[key] for key in expected} == expected
+    assert found["overall"]["P@1"] == 1.0
+    assert found["predict_microseconds_per_row"] > 0
+
+
+def test_table_for_people_says_what_psp_needs(good, files, models):
+    out = good("evaluate", models / "vectors", files / "test.txt", "--ks", "1,2")
+    assert "P@2" in out
+    assert "P@3" not in out
+    assert "PSP@1" not in out
+    assert "PSP@k needs the label frequencies of the training data: add --train DATA." in out
+    with_train = good("evaluate", models / "vectors", files / "test.txt", "--train", files / "train.txt")
+    assert "PSP@1" in with_train
+    assert "add --train" not in with_train
+
+
+def test_propensity_constants_change_psp(good, files, models):
+    words = ["evaluate", models / "vectors", files / "test.txt", "--train", files / "train.txt", "--json", "--ks", "1"]
+    usual, other = (json.loads(good(*words, *more)) for more in ([], ["--propensity", "0.9", "8"]))
+    assert usual["overall"]["P@1"] == other["overall"]["P@1"]
+    assert usual["overall"]["PSP@1"] != other["overall"]["PSP@1"]
+
+
+def test_report_is_one_page_with_examples(good, files, models, tmp_path):
+    page = tmp_path / "page.html"
+    good("evaluate", models / "texts", files / "test.jsonl", "--train", files / "train.jsonl", "--report", page)
+    text = page.read_text()
+    assert text.count("<svg") == 2
+    assert "Examples" in text
+    assert "APPLE" in text
+    good("evaluate", models / "vectors", files / "test.txt", "--report", page)
+    assert "Examples" not in page.read_text()
+
+
+def test_unknown_labels_are_one_warning(run, models, tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"text": "cat", "labels": ["CAT", "GHOST"]}\n')
+    result = run("evaluate", models / "texts", data)
+    assert result.exit_code == 0
+    assert result.stderr == f"Warning: {data}: 1 unknown label(s) dropped, 1 of 2 uses: 'GHOST'\n"
+
+
+@pytest.mark.parametrize("ks", ["one", "0", "1,,3", "-1", "", "1,0"])
+def test_wrong_ks(run, files, models, ks):
+    result = run("evaluate", models / "vectors", files / "test.txt", "--ks", ks)
+    message = f"Error: --ks takes whole numbers from 1, such as 1,3,5, but got {ks!r}\n"
+    assert (result.exit_code, result.stderr) == (2, message)

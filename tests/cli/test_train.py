@@ -1,0 +1,129 @@
+"""train: what it makes, what it says, and what it refuses before the work begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import longtail as lt
+from longtail import folder
+from longtail.cli import train as verb
+
+
+def test_saves_the_model_and_tells_its_size(good, files, tmp_path):
+    out = good("train", files / "train.jsonl", tmp_path / "model")
+    clf = lt.load(tmp_path / "model")
+    facts = dict(line.split(maxsplit=1) for line in out.splitlines() if not line.startswith("labels stopped"))
+    assert (facts["rows"], facts["labels"], facts["features"]) == ("60", "6", str(clf.model_.n_features))
+    assert clf.classes_.tolist() == ["APPLE", "BRIDGE", "CAT", "DRUM", "ENGINE", "FOREST"]
+    assert "labels stopped early  0" in out
+    assert str(tmp_path / "model") in facts["model"]
+
+
+def test_json_has_every_figure(good, files, tmp_path):
+    result = json.loads(good("train", files / "train.txt", tmp_path / "model", "--json"))
+    assert (result["rows"], result["features"], result["labels"]) == (60, 13, 6)
+    assert result["weights"] == lt.load(tmp_path / "model").model_.W.nnz
+    on_disk = sum(path.stat().st_size for path in (tmp_path / "model").iterdir())
+    assert result["model_bytes"] == on_disk
+    assert {"read_seconds", "train_seconds", "save_seconds", "labels_stopped_early"} <= set(result)
+
+
+def test_gives_the_same_model_as_the_library(good, files, tmp_path):
+    good("train", files / "train.jsonl", tmp_path / "model", "--C", "2.5", "--start", "zero", "--max-iter", "30")
+    expected = lt.OneVsAll(C=2.5, start="zero", max_iter=30).fit(lt.read(files / "train.jsonl"))
+    loaded = lt.load(tmp_path / "model")
+    assert (loaded.C, loaded.start, loaded.max_iter) == (2.5, "zero", 30)
+    assert np.array_equal(loaded.model_.W.toarray(), expected.model_.W.toarray())
+
+
+def test_text_options_reach_the_features(good, files, tmp_path):
+    words = ["--text-analyzer", "char_wb", "--text-ngrams", "2", "3", "--no-text-idf", "--text-min-df", "2"]
+    good("train", files / "train.jsonl", tmp_path / "model", *words)
+    features = lt.load(tmp_path / "model").model_.features
+    assert (features.analyzer, tuple(features.ngrams), features.idf, features.min_df) == ("char_wb", (2, 3), False, 2)
+
+
+def test_reading_options_reach_the_reader(good, tmp_path):
+    table = tmp_path / "notes.tsv"
+    table.write_text("body\ttags\nred apple\tfruit;red\nred car\tred\ngreen apple\tfruit\n")
+    options = ["--text-field", "body", "--labels-field", "tags", "--label-separator", ";"]
+    good("train", table, tmp_path / "model", *options)
+    assert lt.load(tmp_path / "model").classes_.tolist() == ["fruit", "red"]
+    (tmp_path / "names").write_text("first\nsecond\n")
+    (tmp_path / "x.data").write_text("0 1:1\n1 2:1\n")
+    good("train", tmp_path / "x.data", tmp_path / "m2", "--one-based", "--label-names", tmp_path / "names")
+    assert lt.load(tmp_path / "m2").classes_.tolist() == ["first", "second"]
+    assert lt.load(tmp_path / "m2").model_.n_features == 2
+
+
+def test_standard_input(good, files, tmp_path):
+    text = (files / "train.jsonl").read_text()
+    good("train", "-", tmp_path / "model", "--format", "jsonl", input=text)
+    assert lt.load(tmp_path / "model").model_.n_labels == 6
+
+
+def test_an_existing_model_stays_unless_forced(run, good, files, tmp_path):
+    good("train", files / "train.txt", tmp_path / "model")
+    before = (tmp_path / "model" / "model.json").read_bytes()
+    refused = run("train", files / "train.txt", tmp_path / "model", "--C", "3")
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        f"Error: {tmp_path / 'model'}: holds a model already; add --force to replace it, or choose another folder\n"
+    )
+    assert (tmp_path / "model" / "model.json").read_bytes() == before
+    good("train", files / "train.txt", tmp_path / "model", "--C", "3", "--force")
+    assert lt.load(tmp_path / "model").C == 3
+
+
+def test_a_bad_target_is_refused_before_the_data_is_read(run, tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.doc").write_text("x")
+    for target, reason in (
+        ("file", "a model is saved as a folder, but a file of this name exists; choose another name"),
+        ("full", "the folder is not empty and holds no model; choose a new or empty folder for the model"),
+        ("file/model", "cannot be written: Not a directory"),
+    ):
+        result = run("train", tmp_path / "absent.txt", tmp_path / target)
+        assert (result.exit_code, result.stderr) == (1, f"Error: {tmp_path / target}: {reason}\n")
+
+
+def test_a_target_that_cannot_be_written_is_refused(run, files, tmp_path, monkeypatch):
+    def refuse(dir: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(verb.tempfile, "TemporaryFile", refuse)
+    result = run("train", files / "train.txt", tmp_path / "model")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: {tmp_path / 'model'}: cannot be written: Permission denied\n",
+    )
+
+
+def test_labels_that_stop_early_are_one_warning_and_a_figure(run, files, tmp_path):
+    options = ["--max-iter", "1", "--tol", "1e-9", "--C", "100", "--start", "zero", "--json"]
+    result = run("train", files / "train.txt", tmp_path / "model", *options)
+    assert result.exit_code == 0
+    unsolved = json.loads(result.stdout)["labels_stopped_early"]
+    assert 0 < unsolved <= 6
+    assert result.stderr.startswith(f"Warning: {unsolved} of 6 labels stopped before the tolerance was reached")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("moment", [0, 2, 3])
+def test_ctrl_c_while_saving_leaves_nothing(run, files, tmp_path, monkeypatch, moment):
+    write, calls = folder._write_atomically, iter(range(99))
+
+    def interrupted(*words):
+        if next(calls) == moment:
+            raise KeyboardInterrupt
+        return write(*words)
+
+    monkeypatch.setattr(folder, "_write_atomically", interrupted)
+    result = run("train", files / "train.txt", tmp_path / "new" / "model")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Interrupted.\n")
+    assert not (tmp_path / "new" / "model").exists()

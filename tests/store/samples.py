@@ -1,0 +1,57 @@
+"""Small models for the tests of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.data import TextFeatures
+from longtail.models import LinearModel
+from longtail.store import Training, write_model
+
+TEXTS = ["red apple", "green apple", "red cherry"]
+TRAINING = Training("one-vs-all", {"C": 2.0, "loss": "squared_hinge"})
+
+
+def plain_model(seed: int = 0) -> LinearModel:
+    """Three arrays and no names; eleven weights, an empty row."""
+    weights = np.random.default_rng(seed).normal(size=11).astype(np.float32)
+    W = sp.csr_array((weights, [0, 2, 5, 1, 2, 3, 4, 5, 0, 3, 5], [0, 3, 3, 8, 11]), shape=(4, 6))
+    return LinearModel(W, 5, 1.0)
+
+
+def text_model(seed: int = 0) -> LinearModel:
+    """Every kind of array that a model folder may have."""
+    features = TextFeatures().fit(TEXTS)
+    rng = np.random.default_rng(seed)
+    W = rng.normal(size=(3, 5)).astype(np.float32)
+    W[1, 2] = 0
+    return LinearModel(sp.csr_array(W), 4, 1.0, label_names=np.array(["b", "é", ""]), features=features)
+
+
+def number_model() -> LinearModel:
+    """Names that are numbers, and feature names of its own."""
+    W = sp.csr_array(np.array([[1.0, 0.0], [0.5, -2.0]], np.float32))
+    return LinearModel(W, 2, 0.0, multiclass=True, label_names=np.array([30, -7]), feature_names=["x", "y"])
+
+
+def save(root: Path, model: LinearModel) -> Path:
+    write_model(root, model, TRAINING)
+    return root
+
+
+def assert_same_model(found: LinearModel, model: LinearModel) -> None:
+    assert found.W.shape == model.W.shape
+    assert found.W.dtype == np.float32
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(found.W, name), getattr(model.W, name))
+    assert (found.n_features, found.bias, found.multiclass) == (model.n_features, model.bias, model.multiclass)
+    for names, wanted in ((found.label_names, model.label_names), (found.feature_names, model.feature_names)):
+        assert (names is None) == (wanted is None)
+        assert names is None or list(names) == list(wanted)
+    assert (found.features is None) == (model.features is None)
+    if model.features is not None:
+        X, wanted = found.features.transform(TEXTS), model.features.transform(TEXTS)
+        assert (wanted != X).nnz == 0

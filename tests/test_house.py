@@ -1,0 +1,155 @@
+"""House rules that can be read from the source: who may import whom, no pickle, no print, self-contained kernels."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from pathlib import Path
+
+import pytest
+
+import longtail
+
+SOURCE = Path(longtail.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path in MODULES}
+
+# Data flows one way; what is not listed may not be imported. Everyone may import errors, the command line anything.
+MAY_IMPORT = {
+    "report": {"metrics"},
+    "methods": {"check", "parallel", "models", "metrics", "store", "data", "topk", "compiled"},
+    "store": {"models", "data", "folder"},
+    "data": {"check", "folder", "compiled"},
+    "models": {"topk", "parallel", "compiled"},
+    "metrics": {"topk", "check", "compiled"},
+    "topk": {"compiled"},
+    "parallel": set(),
+    "check": set(),
+    "folder": set(),
+    "compiled": set(),
+    "errors": set(),
+}
+FREE = {"cli", "__init__", "__main__"}
+UNSAFE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle", "torch"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(("longtail", *(part for part in parts if part != "__init__")))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[tuple[str, str | None, str]]:
+    """(module, name or None, name it is bound to) of every import, wherever it stands."""
+    found: list[tuple[str, str | None, str]] = []
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, None, alias.asname or alias.name.partition(".")[0]) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide which room is meant"
+            found += [(str(node.module), alias.name, alias.asname or alias.name) for alias in node.names]
+    return found
+
+
+def rooms_imported(path: Path) -> set[str]:
+    rooms = set()
+    for module, name, _ in imports(path):
+        head, _, rest = module.partition(".")
+        if head == "longtail":
+            rooms.add((rest or name or "__init__").partition(".")[0])
+    return rooms
+
+
+def calls(path: Path, name: str) -> list[int]:
+    return [
+        node.lineno
+        for node in ast.walk(TREES[path])
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
+    ]
+
+
+def kernels(path: Path) -> dict[str, ast.FunctionDef]:
+    return {
+        node.name: node
+        for node in TREES[path].body
+        if isinstance(node, ast.FunctionDef)
+        and any(isinstance(mark, ast.Name) and mark.id == "kernel" for mark in node.decorator_list)
+    }
+
+
+KERNELS = {module_name(path): set(kernels(path)) for path in MODULES}
+WITH_KERNELS = [path for path in MODULES if kernels(path)]
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if room(path) not in FREE], ids=module_name)
+def test_no_room_imports_what_it_may_not(path):
+    assert room(path) in MAY_IMPORT, f"{room(path)} is a new room: say in MAY_IMPORT what it may import"
+    strangers = rooms_imported(path) - MAY_IMPORT[room(path)] - {room(path), "errors"}
+    assert not strangers, f"{module_name(path)} may not import {sorted(strangers)}"
+
+
+def test_every_room_of_the_map_is_there():
+    assert set(MAY_IMPORT) == {room(path) for path in MODULES} - FREE
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_no_module_can_run_strange_code(path):
+    assert not {module.partition(".")[0] for module, _, _ in imports(path)} & UNSAFE
+    assert not calls(path, "eval")
+    assert not calls(path, "exec")
+    for node in ast.walk(TREES[path]):
+        if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+            assert isinstance(node.value, ast.Constant)
+            assert node.value.value is False
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if room(path) != "cli"], ids=module_name)
+def test_only_the_command_line_prints(path):
+    assert not calls(path, "print")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_no_error_is_swallowed_unseen(path):
+    bare = [node.lineno for node in ast.walk(TREES[path]) if isinstance(node, ast.ExceptHandler) and node.type is None]
+    assert not bare
+
+
+@pytest.mark.parametrize("path", WITH_KERNELS, ids=module_name)
+def test_a_kernel_uses_nothing_of_another_file(path):
+    """Numba's disk cache does not see edits in other files: code and constants of a kernel stand beside it."""
+    own = kernels(path)
+    foreign = {bound for module, _, bound in imports(path) if module.partition(".")[0] == "longtail"} - {"kernel"}
+    for module, name, _ in imports(path):
+        assert name not in KERNELS.get(module, set()), f"{name} is a kernel of {module}"
+    for name, function in own.items():
+        used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} - {"kernel"}
+        assert not used & foreign, f"{name} uses {sorted(used & foreign)} of another file"
+        called = {
+            node.func.id
+            for node in ast.walk(function)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)
+        }
+        assert called <= set(own), f"{name} calls {sorted(called - set(own))}, which is no kernel of this file"
+
+
+def test_there_are_kernels_to_look_at():
+    assert {"top_rows", "rows_above"} <= KERNELS["longtail.topk"]
+    assert len(WITH_KERNELS) >= 3
+
+
+def test_all_public_names_are_there_and_no_others():
+    assert len(set(longtail.__all__)) == len(longtail.__all__)
+    for name in longtail.__all__:
+        assert getattr(longtail, name) is not None
+    assert set(longtail.__all__) <= set(dir(longtail))
+    with pytest.raises(AttributeError, match="module 'longtail' has no attribute 'nothing'"):
+        _ = longtail.nothing
+
+
+def test_type_checkers_see_the_same_names():
+    """The imports under TYPE_CHECKING are for tools that cannot follow __getattr__."""
+    seen = {bound for module, _, bound in imports(SOURCE / "__init__.py") if module.startswith("longtail")}
+    assert seen | {"errors"} == set(longtail.__all__)  # a plain module needs no help
