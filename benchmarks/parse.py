@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -82,15 +81,21 @@ def measure(name: str, path: Path, runs: int) -> dict[str, Any]:
     return dict(zip(FIGURES, (*figures, megabytes / min(ours), peak / returned), strict=True))
 
 
+def resident(field: str) -> int:
+    """Bytes now (VmRSS) or at most so far (VmHWM); getrusage would count the parent's memory at the fork as well."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) * 1024
+
+
 def memory(path: str) -> tuple[int, int]:
     """Bytes by which this process grew at most while it read `path`, and bytes of the arrays returned."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(b"1 2 1\n0 0:1 1:0.5\n")
         file.flush()
         read_xmc(file.name)
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    before = resident("VmRSS")
     matrices = read_xmc(path)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - pages * resource.getpagesize()
+    peak = resident("VmHWM") - before
     return peak, sum(part.nbytes for matrix in matrices for part in (matrix.data, matrix.indices, matrix.indptr))
 
 

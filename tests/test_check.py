@@ -116,6 +116,7 @@ def test_booleans_count_as_zero_and_one():
 def test_canonical_arrays_are_shared_not_copied():
     X = sp.csr_array(DENSE.astype(np.float32))
     assert all(np.shares_memory(a, b) for a, b in zip(arrays_of(X), arrays_of(check.features(X)), strict=True))
+    assert_canonical(check.canonical_csr(DENSE.astype(np.float32)), DENSE)
 
 
 @settings(deadline=None, max_examples=100)

@@ -89,6 +89,31 @@ def test_saving_what_was_mapped_over_itself(tmp_path):
     assert arrays["a"].tolist() == [0, 1, 2, 3, 4]  # the old view still holds
 
 
+def test_every_file_is_on_disk_before_it_gets_its_name_and_the_manifest_goes_last(tmp_path, monkeypatch):
+    """The order that survives a loss of power, which no test can cause: flush, rename, flush the folder."""
+    steps, fsync, replace = [], os.fsync, os.replace
+
+    def recorded_fsync(handle):
+        steps.append(("fsync", os.fstat(handle).st_ino))
+        fsync(handle)
+
+    def recorded_replace(source, target):
+        steps.append(("rename", os.stat(source).st_ino, Path(target).name))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    folder.write(tmp_path, MODEL, {"a": np.zeros(3), "b": np.ones(3)}, {})
+    inode = {path.name: path.stat().st_ino for path in tmp_path.iterdir()}
+    order = sorted(inode)  # a-..., b-..., model.json
+    wanted = [
+        step
+        for name in order
+        for step in (("fsync", inode[name]), ("rename", inode[name], name), ("fsync", tmp_path.stat().st_ino))
+    ]
+    assert steps == wanted
+
+
 def test_nested_folders_are_made(tmp_path):
     folder.write(tmp_path / "a" / "b" / "c", MODEL, ONE, {})
     assert folder.holds(tmp_path / "a" / "b" / "c", MODEL)

@@ -71,13 +71,18 @@ def calls(path: Path, name: str) -> list[int]:
     ]
 
 
-def kernels(path: Path) -> dict[str, ast.FunctionDef]:
+def marked(path: Path, *marks: str) -> dict[str, ast.FunctionDef]:
+    """The functions of a module with one of these decorators."""
     return {
         node.name: node
         for node in TREES[path].body
         if isinstance(node, ast.FunctionDef)
-        and any(isinstance(mark, ast.Name) and mark.id == "kernel" for mark in node.decorator_list)
+        and any(isinstance(mark, ast.Name) and mark.id in marks for mark in node.decorator_list)
     }
+
+
+def kernels(path: Path) -> dict[str, ast.FunctionDef]:
+    return marked(path, "kernel")
 
 
 KERNELS = {module_name(path): set(kernels(path)) for path in MODULES}
@@ -120,11 +125,11 @@ def test_no_error_is_swallowed_unseen(path):
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=module_name)
 def test_a_kernel_uses_nothing_of_another_file(path):
     """Numba's disk cache does not see edits in other files: code and constants of a kernel stand beside it."""
-    own = kernels(path)
+    compiled = set(marked(path, "kernel", "intrinsic"))
     foreign = {bound for module, _, bound in imports(path) if module.partition(".")[0] == "longtail"} - {"kernel"}
     for module, name, _ in imports(path):
         assert name not in KERNELS.get(module, set()), f"{name} is a kernel of {module}"
-    for name, function in own.items():
+    for name, function in kernels(path).items():
         used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} - {"kernel"}
         assert not used & foreign, f"{name} uses {sorted(used & foreign)} of another file"
         called = {
@@ -132,7 +137,7 @@ def test_a_kernel_uses_nothing_of_another_file(path):
             for node in ast.walk(function)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)
         }
-        assert called <= set(own), f"{name} calls {sorted(called - set(own))}, which is no kernel of this file"
+        assert called <= compiled, f"{name} calls {sorted(called - compiled)}, which is no kernel of this file"
 
 
 def test_there_are_kernels_to_look_at():

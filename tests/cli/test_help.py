@@ -8,6 +8,7 @@ import re
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -151,3 +152,13 @@ def test_completion_is_offered():
         env=environment(_LONGTAIL_COMPLETE="complete_bash", COMP_WORDS="longtail tr", COMP_CWORD="1"),
     )
     assert shown.stdout.split() == ["train"]
+
+
+def test_every_option_in_the_documentation_exists(good):
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    helps = {verb: good(verb, "--help") for verb in VERBS} | {"": good("--help")}
+    assert [verb for verb in VERBS if f"## {verb}" not in page] == []
+    assert {flag for flag in re.findall(r"--[a-zA-Z-]*[a-zA-Z]", page) if flag not in " ".join(helps.values())} == set()
+    for verb, words in re.findall(r"^longtail (\w+)(.*)", page, re.MULTILINE):
+        for flag in re.findall(r" (--[a-zA-Z-]+)", words):
+            assert flag in helps[verb], f"longtail {verb} has no {flag}"

@@ -85,6 +85,20 @@ def test_an_error_comes_out_and_drops_what_has_not_begun(n_jobs):
     assert len(begun) == after  # no thread goes on behind our back
 
 
+def test_blocks_in_the_queue_are_dropped_after_an_error():
+    begun = []
+
+    def task(block):
+        begun.append(block)
+        if block == 0:
+            raise OSError("no space")
+        time.sleep(0.2)  # both threads are busy when the error is seen
+
+    with pytest.raises(OSError, match="no space"):
+        next(parallel.run(task, range(10), 2))
+    assert 3 not in begun  # it was in the queue: four are under way at a time
+
+
 @pytest.mark.parametrize("n_jobs", [2, 4])
 def test_leaving_early_stops_the_threads(n_jobs):
     before = threading.active_count()

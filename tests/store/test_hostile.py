@@ -175,6 +175,14 @@ FILES = {
         lambda f: f.put_bytes("W_data", bytes(2**20) + (f.root / f.entries["W_data"]["file"]).read_bytes()),
         "bytes cannot hold shape",
     ),
+    "no values in a shape beyond NumPy": (
+        lambda f: (
+            f.put("W_data", np.zeros((0, 1), np.float32)),
+            f.header("W_data", b"(0, 1)", b"(0, 2305843009213693952)"),
+            entry("W_data", shape=[0, 2**61])(f),
+        ),
+        "shape .0, 2305843009213693952. of float32 cannot be read",
+    ),
     "pickle": (lambda f: f.put("W_data", np.array([Bomb()], dtype=object)), "has dtype '.O'; allowed are"),
     "pickle under a false type": (
         lambda f: (f.put("W_data", np.array([Bomb()], dtype=object)), entry("W_data", dtype="<f4", shape=[1])(f)),

@@ -1,4 +1,4 @@
-"""`longtail demo`: from a real corpus to a trained, saved, measured and explained model, in a few minutes.
+"""`longtail demo`: from a real corpus to a trained, saved, measured and explained model, in a minute or two.
 
 The texts are the diagnoses of ICD-10-CM (longtail.data.icd10), labelled with their codes and all that is above them.
 """
@@ -43,7 +43,7 @@ def demo(
 ) -> None:
     """Train on a real corpus, measure, explain, report.
 
-    About 48,000 diagnosis texts of ICD-10-CM with 15,000 labels; a few minutes on two cores.
+    About 48,000 diagnosis texts of ICD-10-CM with 15,000 labels; a minute or two on two cores.
     """
     begin = time.perf_counter()
     folder = Path(output)

@@ -11,8 +11,8 @@ Numbers. Let m be the digits read as one integer and e the power of ten. If m < 
 are exact doubles and one multiplication or division rounds correctly [Clinger 1990, "How to read floating point numbers
 accurately"]. Otherwise m is cut after 19 digits, and d = m 10^e is off by less than 2^-50 relative; if both ends of
 that interval round to the same float32, so does the exact number. What is left (numbers next to the middle of two
-floats) is for the caller, who has a slower exact way: the index of such a pair is negated, and its value is the byte
-position.
+floats) is for the caller, who has a slower exact way: such a pair has the index -1 - j, and for a value the byte
+position of its spelling.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from longtail.compiled import kernel
 # How a piece of text ended; anything but OK comes with the byte position of the number or pair that is at fault.
 OK, BAD_LABEL, BAD_FEATURE, BAD_VALUE, VALUE_TOO_LARGE, VALUE_NOT_POSITIVE = 0, 1, 2, 3, 4, 5
 
-POWERS = 10.0 ** np.arange(23)  # exact doubles
+POWERS = np.array([float(f"1e{k}") for k in range(23)])  # exact doubles
 TAB, LF, CR, SPACE, COMMA, COLON = 9, 10, 13, 32, 44, 58
 PLUS, MINUS, DOT, ZERO, UPPER_E, LOWER_E = 43, 45, 46, 48, 69, 101
 ONE = np.uint64(1)  # an unsigned position is never taken for one that counts from the end
 EXACT_BELOW = np.uint64(1 << 53)
 SLACK = 2.0**-50
+HUGE = np.uint64(10**12)  # an exponent that no number of digits in one line makes up for
 LONGEST = 19  # decimal digits that always fit 64 bits
 LARGEST, SMALLEST = 38, -65  # powers of ten: beyond, 1 is too large for float32; before, 2^64 rounds to zero
 
@@ -93,7 +94,7 @@ def ends(text, i):
 
 @kernel
 def exponent(text, i):
-    """The signed digits after an E, cut where no double reaches; the end is the start where there are none."""
+    """The signed digits after an E, at most HUGE; the end is the start where there are none."""
     start = i
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
@@ -102,7 +103,9 @@ def exponent(text, i):
     i, power = digits(text, i, np.uint64(0))
     if i == first:
         return start, 0
-    power = min(power, np.uint64(100_000)) if i - first <= np.uint64(LONGEST) else np.uint64(100_000)
+    length = np.int64(i - first)
+    if power > HUGE or (length > LONGEST and length - leading_zeros(text, first) > LONGEST):
+        power = HUGE
     return i, -np.int64(power) if negative else np.int64(power)
 
 
