@@ -2,9 +2,9 @@
 
     python benchmarks/quality.py [FOLDER ...] [--method one-vs-all] [--set start=zero ...] [--json FILE]
 
-A FOLDER holds `train.txt` and `test.txt` (plain, .gz or .xz) in Extreme Classification Repository format. Without one, the
-ICD-10-CM corpus of the demo is used. Each row of the table is a process of its own, so that its peak memory is its own;
-kernels are compiled before the clock starts. Seconds are wall clock and CPU (user + system, all threads).
+A FOLDER holds `train.txt` and `test.txt` (plain, .gz or .xz) in Extreme Classification Repository format. Without one,
+the ICD-10-CM corpus of the demo is used. Each row of the table is a process of its own, so that its peak memory is its
+own; kernels are compiled before the clock starts. Seconds are wall clock and CPU (user + system, all threads).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from longtail import folder
+from longtail import content, folder
 from longtail.errors import ModelError
 from longtail.folder import DATASET, MODEL
 
@@ -292,10 +292,10 @@ def test_only_sound_csr_passes(cuts, indices, n_rows, tidy):
     n_rows = len(indptr) - 1 if tidy else n_rows
     arguments = np.array(indptr, np.int64), np.array(indices, np.int32), None, (n_rows, 3), "W", Path("here")
     if is_csr(indptr, indices, (n_rows, 3)):
-        folder.check_csr(*arguments)
+        content.check_csr(*arguments)
     else:
         with pytest.raises(ModelError, match="here: W_ind"):
-            folder.check_csr(*arguments)
+            content.check_csr(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -304,13 +304,13 @@ def test_only_sound_csr_passes(cuts, indices, n_rows, tidy):
 )
 def test_values_are_finite_and_as_many_as_indices(data, message):
     with pytest.raises(ModelError, match=message):
-        folder.check_csr(np.array([0, 2]), np.array([0, 1]), np.array(data), (1, 2), "W", Path("here"))
+        content.check_csr(np.array([0, 2]), np.array([0, 1]), np.array(data), (1, 2), "W", Path("here"))
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=())), max_size=6))
 def test_strings_come_back(strings):
-    packed = folder.pack_strings(strings)
-    assert folder.unpack_strings(packed["utf8"], packed["offsets"], "names", Path("here")) == strings
+    packed = content.pack_strings(strings)
+    assert content.unpack_strings(packed["utf8"], packed["offsets"], "names", Path("here")) == strings
 
 
 @pytest.mark.parametrize(
@@ -318,20 +318,20 @@ def test_strings_come_back(strings):
 )
 def test_offsets_divide_the_bytes(offsets):
     with pytest.raises(ModelError, match="here: names_offsets does not divide 3 bytes"):
-        folder.unpack_strings(np.frombuffer(b"abc", np.uint8), np.array(offsets, np.int64), "names", Path("here"))
+        content.unpack_strings(np.frombuffer(b"abc", np.uint8), np.array(offsets, np.int64), "names", Path("here"))
 
 
 def test_bytes_are_utf8():
     with pytest.raises(ModelError, match="here: names_utf8 is not UTF-8"):
-        folder.unpack_strings(np.frombuffer("é".encode(), np.uint8), np.array([0, 1, 2]), "names", Path("here"))
+        content.unpack_strings(np.frombuffer("é".encode(), np.uint8), np.array([0, 1, 2]), "names", Path("here"))
 
 
 def test_take_wants_the_promised_array():
     arrays = {"a": np.zeros(3, np.float32)}
-    assert folder.take(arrays, "a", ("<f4", "<f8"), 1, Path("here")) is arrays["a"]
+    assert content.take(arrays, "a", ("<f4", "<f8"), 1, Path("here")) is arrays["a"]
     with pytest.raises(ModelError, match="here: lists no array b"):
-        folder.take(arrays, "b", "<f4", 1, Path("here"))
+        content.take(arrays, "b", "<f4", 1, Path("here"))
     with pytest.raises(ModelError, match="array a has dtype <f4 and 1 dimensions, not <f4 and 2"):
-        folder.take(arrays, "a", "<f4", 2, Path("here"))
+        content.take(arrays, "a", "<f4", 2, Path("here"))
     with pytest.raises(ModelError, match="array a has dtype <f4 and 1 dimensions, not <i4/<i8 and 1"):
-        folder.take(arrays, "a", ("<i4", "<i8"), 1, Path("here"))
+        content.take(arrays, "a", ("<i4", "<i8"), 1, Path("here"))

@@ -18,14 +18,15 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path i
 MAY_IMPORT = {
     "report": {"metrics"},
     "methods": {"check", "parallel", "models", "metrics", "store", "data", "topk", "compiled"},
-    "store": {"models", "data", "folder"},
-    "data": {"check", "folder", "compiled"},
+    "store": {"models", "data", "folder", "content"},
+    "data": {"check", "folder", "content", "compiled"},
     "models": {"topk", "parallel", "compiled"},
     "metrics": {"topk", "check", "compiled"},
     "topk": {"compiled"},
     "parallel": set(),
     "check": set(),
     "folder": set(),
+    "content": set(),
     "compiled": set(),
     "errors": set(),
 }

@@ -12,7 +12,7 @@ are removed after the switch; the proof is the checksum in the name, since a str
 
 Reading. Everything is checked before any array is handed out, cheapest first: size and form of the manifest, its own
 CRC-32, number and names of the entries, that each is a plain file of exactly the promised size, that its header agrees
-with the manifest, and the CRC-32 of its bytes. What the numbers mean is for the caller to check (`check_csr`).
+with the manifest, and the CRC-32 of its bytes. What the numbers mean is for the caller to check (longtail.content).
 Nothing is ever unpickled or evaluated. A ModelError names the file that is at fault.
 """
 
@@ -28,7 +28,6 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -57,6 +56,9 @@ class Kind:
     manifest: str
 
 
+MODEL = Kind("model", "model.json")
+DATASET = Kind("dataset", "dataset.json")
+
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +79,7 @@ def write(
 ) -> None:
     """Make `folder` hold `arrays` and `meta`, replacing what it held in one step."""
     root = Path(folder)
-    _check_target(root, kind)
+    check_target(root, kind)
     if len(arrays) > MAX_ARRAYS:
         raise ModelError(
             root, f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a {kind.noun} folder may hold"
@@ -99,7 +101,7 @@ def write(
                 path.unlink(missing_ok=True)
 
 
-def _check_target(root: Path, kind: Kind) -> None:
+def check_target(root: Path, kind: Kind) -> None:
     """Refuse to write over what is not ours."""
     if os.path.lexists(root) and not os.path.isdir(root):
         raise ModelError(
@@ -347,65 +349,3 @@ def _crc(file: IO[bytes]) -> int:
     while chunk := file.read(1 << 20):
         crc = zlib.crc32(chunk, crc)
     return crc
-
-
-# --- what arrays mean ------------------------------------------------------------------------------------------------
-
-MODEL = Kind("model", "model.json")
-DATASET = Kind("dataset", "dataset.json")
-
-
-def take(arrays: dict[str, np.ndarray], name: str, dtypes: str | tuple[str, ...], ndim: int, where: Path) -> np.ndarray:
-    """The array `name`, if it is there with one of these dtypes and this number of dimensions."""
-    array = arrays.get(name)
-    if array is None:
-        raise ModelError(where, f"lists no array {name}")
-    wanted = (dtypes,) if isinstance(dtypes, str) else dtypes
-    if array.dtype.str not in wanted or array.ndim != ndim:
-        raise ModelError(
-            where,
-            f"array {name} has dtype {array.dtype.str} and {array.ndim} dimensions, not {'/'.join(wanted)} and {ndim}",
-        )
-    return array
-
-
-def check_csr(
-    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, shape: tuple[int, int], name: str, where: Path
-) -> None:
-    """Refuse a CSR triple that no kernel could trust: wrong lengths, indices out of range or unsorted, infinity."""
-    n_rows, n_columns = shape
-    if indptr.size != n_rows + 1 or indptr[0] != 0 or indptr[-1] != indices.size:
-        raise ModelError(where, f"{name}_indptr does not span {n_rows:,} rows and {indices.size:,} entries")
-    if (indptr[1:] < indptr[:-1]).any():  # not by np.diff, which wraps around
-        raise ModelError(where, f"{name}_indptr decreases")
-    if indices.size and (indices.min() < 0 or indices.max() >= n_columns):
-        raise ModelError(where, f"{name}_indices leaves the range 0 to {n_columns - 1:,}")
-    rises = indices[1:] > indices[:-1]
-    starts = indptr[1:-1]
-    rises[starts[(starts > 0) & (starts < indices.size)] - 1] = True  # a new row may begin anywhere
-    if not rises.all():
-        raise ModelError(where, f"{name}_indices are not sorted and unique within a row")
-    if data is not None:
-        if data.size != indices.size:
-            raise ModelError(where, f"{name}_data has {data.size:,} values for {indices.size:,} indices")
-        if not np.isfinite(data).all():
-            raise ModelError(where, f"{name}_data holds NaN or infinity")
-
-
-def pack_strings(strings: Any) -> dict[str, np.ndarray]:
-    """Strings as one UTF-8 byte array and its offsets."""
-    encoded = [str(string).encode("utf-8", "surrogatepass") for string in strings]
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(part) for part in encoded], out=offsets[1:])
-    return {"utf8": np.frombuffer(b"".join(encoded), np.uint8), "offsets": offsets}
-
-
-def unpack_strings(utf8: np.ndarray, offsets: np.ndarray, name: str, where: Path) -> list[str]:
-    """The strings of `pack_strings`, checked."""
-    if not offsets.size or offsets[0] != 0 or offsets[-1] != utf8.size or (offsets[1:] < offsets[:-1]).any():
-        raise ModelError(where, f"{name}_offsets does not divide {utf8.size:,} bytes")
-    raw, cuts = utf8.tobytes(), offsets.tolist()
-    try:
-        return [raw[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise(cuts)]
-    except UnicodeDecodeError as error:
-        raise ModelError(where, f"{name}_utf8 is not UTF-8") from error

@@ -87,7 +87,7 @@ class Slow(lt.OneVsAll):
         super().__init__()
         self.patience, self.eager = patience, eager
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         check.number(self, "patience", least=1, whole=True)
 
 

@@ -45,7 +45,7 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
     return {
         "model": model,
         "method": clf.method,
-        "parameters": clf._saved_params(),
+        "parameters": clf.saved_params(),
         "labels": inner.n_labels,
         "features": inner.n_features,
         "bias": inner.bias,

@@ -63,7 +63,7 @@ def text_features(options: dict[str, Any]) -> TextFeatures | None:
     from longtail.data import TextFeatures
 
     features = TextFeatures(**{name.removeprefix("text_"): value for name, value in options.items()})
-    features._check_parameters()
+    features.check_parameters()
     return features
 
 

@@ -91,7 +91,7 @@ def method_class(name: str) -> type[ExtremeClassifier]:
 def estimator_of(method: str, options: dict[str, Any]) -> ExtremeClassifier:
     """The estimator with these parameters, checked before a long file is read."""
     clf = method_class(method)(**options)
-    clf._check_parameters()
+    clf.check_parameters()
     return clf
 
 
@@ -126,7 +126,7 @@ def check_target(model: str, *, force: bool) -> None:
     target = Path(model)
     if folder.holds(target, folder.MODEL) and not force:
         raise ModelError(model, "holds a model already; add --force to replace it, or choose another folder")
-    folder._check_target(target, folder.MODEL)
+    folder.check_target(target, folder.MODEL)
     there = next(path for path in (target, *target.absolute().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=there):

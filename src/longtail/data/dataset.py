@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 from sklearn.base import clone
 
-from longtail import check, folder
+from longtail import check, content, folder
 from longtail.data.text_features import TextFeatures, text_list
 from longtail.errors import InputError, ModelError
 
@@ -202,7 +202,7 @@ class Dataset:
         columns = None if self.features is not None else self.feature_names
         for name, strings in (("label_names", self.label_names), ("feature_names", columns), ("texts", self.texts)):
             if strings is not None:
-                arrays |= {f"{name}_{part}": array for part, array in folder.pack_strings(strings).items()}
+                arrays |= {f"{name}_{part}": array for part, array in content.pack_strings(strings).items()}
         meta: dict[str, Any] = {"n_samples": self.n_samples, "n_features": self.n_features, "n_labels": self.n_labels}
         meta["text_features"] = None
         if self.features is not None:
@@ -226,7 +226,7 @@ class Dataset:
             features = TextFeatures.from_arrays(arrays, meta["text_features"], where)
         try:
             return cls(
-                X=_stored_csr(arrays, "X", folder.take(arrays, "X_data", "<f4", 1, where), (n, d), where),
+                X=_stored_csr(arrays, "X", content.take(arrays, "X_data", "<f4", 1, where), (n, d), where),
                 Y=_stored_csr(arrays, "Y", None, (n, L), where),
                 label_names=_objects(_stored_strings(arrays, "label_names", where)),
                 feature_names=_stored_strings(arrays, "feature_names", where),
@@ -311,9 +311,9 @@ def _stored_csr(
     arrays: dict[str, np.ndarray], name: str, data: np.ndarray | None, shape: tuple[int, int], where: Path
 ) -> csr_array:
     """A csr_array over the stored arrays themselves; SciPy copies unless both index arrays have one width."""
-    indices = folder.take(arrays, f"{name}_indices", _INDEX, 1, where)
-    indptr = folder.take(arrays, f"{name}_indptr", indices.dtype.str, 1, where)
-    folder.check_csr(indptr, indices, data, shape, name, where)
+    indices = content.take(arrays, f"{name}_indices", _INDEX, 1, where)
+    indptr = content.take(arrays, f"{name}_indptr", indices.dtype.str, 1, where)
+    content.check_csr(indptr, indices, data, shape, name, where)
     values = np.ones(indices.size, np.int32) if data is None else data
     return csr_array((values, indices, indptr), shape=shape, copy=False)
 
@@ -321,6 +321,6 @@ def _stored_csr(
 def _stored_strings(arrays: dict[str, np.ndarray], name: str, where: Path) -> list[str] | None:
     if f"{name}_utf8" not in arrays and f"{name}_offsets" not in arrays:
         return None
-    utf8 = folder.take(arrays, f"{name}_utf8", "|u1", 1, where)
-    offsets = folder.take(arrays, f"{name}_offsets", "<i8", 1, where)
-    return folder.unpack_strings(utf8, offsets, name, where)
+    utf8 = content.take(arrays, f"{name}_utf8", "|u1", 1, where)
+    offsets = content.take(arrays, f"{name}_offsets", "<i8", 1, where)
+    return content.unpack_strings(utf8, offsets, name, where)

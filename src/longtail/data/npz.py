@@ -150,7 +150,7 @@ class _File:
 
     def matrix(self, *, labels: bool) -> tuple[csr_array, int]:
         """The matrix, sorted and without repeated entries, and the number of rows that had some."""
-        lengths, indices, values = self._rows(labels)
+        lengths, indices, values = self.to_rows(labels)
         rows = np.repeat(np.arange(lengths.size), lengths)
         data: np.ndarray | None = values
         if labels:
@@ -168,7 +168,7 @@ class _File:
             np.ones(indices.size, np.int32) if data is None else data, indices, indptr, self.shape
         ), n_repeats
 
-    def _rows(self, labels: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def to_rows(self, labels: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Length of each row, then column and value of each entry, in the order of the rows."""
         data = self._values(labels)
         if self.form == "coo":

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 
-from longtail import check, folder
+from longtail import check, content
 from longtail.errors import InputError, ModelError
 
 KINDS = ("tfidf", "hashing")
@@ -117,7 +117,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return parameters == other_parameters and all(np.array_equal(mine[name], others[name]) for name in mine)
 
     def _fit(self, texts: Iterable[str]) -> Any:
-        self._check_parameters()
+        self.check_parameters()
         texts = text_list(texts)
         if not texts:
             raise InputError("there is no text to fit the features on; give at least one")
@@ -158,7 +158,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         norm = None if self.norm == "none" else self.norm
         return TfidfTransformer(norm=norm, use_idf=self.idf, sublinear_tf=self.sublinear_tf)
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         check.choice(self, "kind", KINDS)
         check.choice(self, "analyzer", ANALYZERS)
         check.choice(self, "norm", NORMS)
@@ -204,7 +204,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         self._check_fitted()
         arrays: dict[str, np.ndarray] = {}
         if self.kind == "tfidf":
-            packed = folder.pack_strings(self.feature_names())
+            packed = content.pack_strings(self.feature_names())
             arrays = {f"text_vocabulary_{part}": array for part, array in packed.items()}
         if self.idf:
             arrays["text_idf"] = self.weights_.idf_
@@ -220,7 +220,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
             )
         features = cls(**meta)
         try:
-            features._check_parameters()
+            features.check_parameters()
         except InputError as error:
             raise ModelError(where, f"text features cannot be used: {error}") from None
         features.ngrams = tuple(features.ngrams)  # type: ignore[assignment]  # JSON has no tuples
@@ -234,9 +234,9 @@ class TextFeatures(TransformerMixin, BaseEstimator):
 
 
 def _vocabulary(arrays: dict[str, np.ndarray], where: Path) -> dict[str, int]:
-    utf8 = folder.take(arrays, "text_vocabulary_utf8", "|u1", 1, where)
-    offsets = folder.take(arrays, "text_vocabulary_offsets", "<i8", 1, where)
-    terms = folder.unpack_strings(utf8, offsets, "text_vocabulary", where)
+    utf8 = content.take(arrays, "text_vocabulary_utf8", "|u1", 1, where)
+    offsets = content.take(arrays, "text_vocabulary_offsets", "<i8", 1, where)
+    terms = content.unpack_strings(utf8, offsets, "text_vocabulary", where)
     vocabulary = {term: j for j, term in enumerate(terms)}
     if not terms or len(vocabulary) != len(terms):
         raise ModelError(where, "text_vocabulary is empty or holds a term twice")
@@ -244,7 +244,7 @@ def _vocabulary(arrays: dict[str, np.ndarray], where: Path) -> dict[str, int]:
 
 
 def _idf(arrays: dict[str, np.ndarray], n_features: int, where: Path) -> np.ndarray:
-    idf = folder.take(arrays, "text_idf", "<f4", 1, where)
+    idf = content.take(arrays, "text_idf", "<f4", 1, where)
     if idf.size != n_features:
         raise ModelError(where, f"text_idf has {idf.size:,} weights for {n_features:,} features")
     if not np.isfinite(idf).all():

@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]  # labels done, labels in all
 
 
 class ExtremeClassifier(ClassifierMixin, BaseEstimator):
-    """Base of all estimators. A method writes `_check_parameters` and `_fit`, and names itself in `method`."""
+    """Base of all estimators. A method writes `check_parameters` and `_fit`, and names itself in `method`."""
 
     method: ClassVar[str]
     model_: LinearModel
@@ -50,7 +50,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         label_names, feature_names : names of the columns of y and X.
         progress : called as progress(done, total) with numbers of labels.
         """
-        self._check_parameters()
+        self.check_parameters()
         if isinstance(X, Dataset):
             if y is not None:
                 raise InputError("fit got a Dataset and y; a Dataset has its own labels, so pass it alone")
@@ -78,7 +78,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = self.model_.n_features
 
     @abstractmethod
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         """Raise InputError for a parameter that cannot be used."""
 
     @abstractmethod
@@ -92,12 +92,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
         X holds rows as in `fit`, or raw texts if the model has a text pipeline. k is cut to the number of labels.
         """
-        X, k = self._rows(X), check.top_k(k)
+        X, k = self.to_rows(X), check.top_k(k)
         return self.model_.predict_topk(X, k, n_jobs=self.n_jobs)
 
     def predict(self, X: Any) -> np.ndarray | sp.csr_array:
         """The class of every row (multi-class), or the indicator of all labels with a positive score (multi-label)."""
-        X = self._rows(X)
+        X = self.to_rows(X)
         if self.multiclass_:
             return self.classes_[self.model_.predict_topk(X, 1, n_jobs=self.n_jobs).labels[:, 0]]
         return self.model_.predict_above(X, n_jobs=self.n_jobs)
@@ -115,13 +115,13 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             x = x.reshape(1, -1)
         elif not sp.issparse(x):
             x = np.atleast_2d(x)
-        x = self._rows(x)
+        x = self.to_rows(x)
         return self.model_.explain(x, self.label_id(label), top=top)
 
     def label_id(self, label: Any) -> int:
         """The column number of a label given by name (as in `classes_`), or by number where that is not a name."""
         check_is_fitted(self)
-        (found,) = np.nonzero(self.classes_ == label) if np.ndim(label) == 0 else ([],)
+        found = np.flatnonzero(self.classes_ == label) if np.ndim(label) == 0 else np.empty(0)
         if len(found):
             return int(found[0])
         if isinstance(label, int | np.integer) and 0 <= label < self.model_.n_labels:
@@ -131,13 +131,14 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             f"{self.model_.n_labels - 1:,}"
         )
 
-    def _rows(self, X: Any) -> sp.csr_array:
+    def to_rows(self, X: Any) -> sp.csr_array:
+        """Canonical rows of X: as in `fit`, or made from raw texts by the model's own pipeline."""
         check_is_fitted(self)
         if isinstance(X, Dataset):
             X = X.X
         if isinstance(X, str):
             raise InputError(f"one text was given; pass a list of texts: [{X[:40]!r}]")
-        if isinstance(X, Sequence | np.ndarray) and len(X) and isinstance(X[0], str):
+        if isinstance(X, list | tuple | np.ndarray) and len(X) and isinstance(X[0], str):
             if self.model_.features is None:
                 raise InputError(
                     "the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers"
@@ -163,9 +164,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model to `folder`, replacing a model there in one step. `longtail.load` reads it back."""
         check_is_fitted(self)
-        store.write_model(folder, self.model_, store.Training(self.method, self._saved_params()))
+        store.write_model(folder, self.model_, store.Training(self.method, self.saved_params()))
 
-    def _saved_params(self) -> dict[str, Any]:
+    def saved_params(self) -> dict[str, Any]:
         """Parameters that JSON can hold; `n_jobs` and `random_state` concern the machine and the run, not the model."""
         return {name: value for name, value in self.get_params().items() if name not in ("n_jobs", "random_state")}
 
@@ -173,7 +174,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def _fitted(cls, model: LinearModel, params: Mapping[str, Any], *, where: str | os.PathLike[str]) -> Self:
         try:
             estimator = cls(**params)
-            estimator._check_parameters()
+            estimator.check_parameters()
         except (TypeError, InputError) as error:
             raise ModelError(where, f"has parameters that {cls.__name__} does not take: {error}") from error
         if model.label_names is None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import folder
+from longtail import content, folder
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
 from longtail.models import LinearModel
@@ -36,7 +36,7 @@ def write_model(path: str | os.PathLike[str], model: LinearModel, training: Trai
         "W_indices": W.indices.astype(np.int32, copy=False),
         "W_indptr": W.indptr.astype(np.int64, copy=False),
     }
-    folder.check_csr(arrays["W_indptr"], arrays["W_indices"], arrays["W_data"], W.shape, "W", root)
+    content.check_csr(arrays["W_indptr"], arrays["W_indices"], arrays["W_data"], W.shape, "W", root)
     meta: dict[str, Any] = {
         "method": training.method,
         "params": {name: _plain(value) for name, value in training.params.items()},
@@ -71,10 +71,10 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Line
         raise ModelError(where, f"n_labels {n_labels}, n_features {n_features} and bias {bias} cannot all be true")
     shape = (n_labels, n_features + (bias > 0))
     data, indices, indptr = (
-        folder.take(arrays, name, dtype, 1, where)
+        content.take(arrays, name, dtype, 1, where)
         for name, dtype in (("W_data", "<f4"), ("W_indices", "<i4"), ("W_indptr", "<i8"))
     )
-    folder.check_csr(indptr, indices, data, shape, "W", where)
+    content.check_csr(indptr, indices, data, shape, "W", where)
     pipeline = meta.get("features")
     if pipeline is not None:
         own = {name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")}
@@ -138,7 +138,7 @@ def _pack_names(arrays: dict[str, np.ndarray], owner: str, names: Any, root: Pat
     if names is None:
         return None
     if all(isinstance(name, str) for name in names):
-        packed = folder.pack_strings(names)
+        packed = content.pack_strings(names)
         arrays[f"{owner}_names_utf8"], arrays[f"{owner}_names_offsets"] = packed["utf8"], packed["offsets"]
         return "str"
     array = np.asarray(names)
@@ -168,11 +168,11 @@ def _unpack_names(arrays: dict[str, np.ndarray], owner: str, kind: Any, count: i
     if kind == "range" and owner == "label":  # n_labels was compared with W; n_features may lie
         return np.arange(count)
     if kind == "str":
-        utf8 = folder.take(arrays, f"{owner}_names_utf8", "|u1", 1, where)
-        offsets = folder.take(arrays, f"{owner}_names_offsets", "<i8", 1, where)
-        names = _strings(folder.unpack_strings(utf8, offsets, f"{owner}_names", where))
+        utf8 = content.take(arrays, f"{owner}_names_utf8", "|u1", 1, where)
+        offsets = content.take(arrays, f"{owner}_names_offsets", "<i8", 1, where)
+        names = _strings(content.unpack_strings(utf8, offsets, f"{owner}_names", where))
     elif isinstance(kind, str) and kind in _NUMBERS:
-        names = folder.take(arrays, f"{owner}_names", _NUMBERS[kind], 1, where)
+        names = content.take(arrays, f"{owner}_names", _NUMBERS[kind], 1, where)
         names = names.astype(bool) if kind == "bool" else names
     else:
         raise ModelError(

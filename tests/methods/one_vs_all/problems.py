@@ -7,6 +7,8 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from longtail.check import canonical_csr
+from longtail.methods.one_vs_all import starts
+from longtail.methods.one_vs_all.newton import LOSSES
 
 
 def random_problem(seed, n=30, d=12, L=7, density=0.3):
@@ -31,3 +33,8 @@ problems = st.builds(
     L=st.integers(3, 8),
     density=st.sampled_from([0.05, 0.3, 1.0]),
 )
+
+
+def start_of(spec, problem, *, loss="squared_hinge", C=1.0, tol=0.01, max_iter=100):
+    """The start that `spec` names, for a problem and the usual task."""
+    return starts.make(spec, starts.Task(problem, LOSSES[loss], float(C), float(tol), max_iter))

@@ -13,6 +13,7 @@ import longtail as lt
 from longtail.data import Dataset
 from longtail.errors import InputError
 from longtail.methods.one_vs_all import Status, dual, newton
+from longtail.methods.one_vs_all.starts import base
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem
 
@@ -30,7 +31,7 @@ def test_threads_and_blocks_do_not_change_a_byte(monkeypatch, n_jobs, block, den
         with monkeypatch.context() as patch:
             patch.setattr(newton, "BLOCK_LABELS", block)
             patch.setattr(dual, "BLOCK_LABELS", block)
-            patch.setattr(newton, "DENSE_WEIGHTS", dense)
+            patch.setattr(base, "DENSE_WEIGHTS", dense)
             assert bytes_of(lt.OneVsAll(solver=solver, n_jobs=n_jobs).fit(X, Y)) == expected
 
 
@@ -192,7 +193,8 @@ def test_read_only_memory_mapped_and_odd_inputs_give_the_same_model(tmp_path):
         ("max_iter", 2.5, "a whole number of at least 1"),
         ("bias", True, "a number of at least 0"),
         ("loss", "hinge", "one of 'squared_hinge', 'logistic'"),
-        ("start", "mis", "one of 'zero', 'msi'"),
+        ("start", "mis", "one of 'msi', 'zero', 'bias', 'ova-primal', 'tree'"),
+        ("start", None, "one of 'msi', 'zero', 'bias', 'ova-primal', 'tree'"),
         ("n_jobs", 0, "None, a positive number of threads, or -1 for all cores"),
     ],
 )

@@ -16,8 +16,9 @@ finds the rows that it overlooked:
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
 
 Labels on which float32 coordinate descent gets stuck (badly scaled features, tiny tolerances) go to Newton, in float64,
-which then has to show the same gap. Weights are sparse throughout; only a panel of 16 labels is spread over all features. The answer for a label depends
-neither on the labels that share its panel nor on their order, so threads and blocks do not change a byte.
+which then has to show the same gap. Weights are sparse throughout; only a panel of 16 labels is spread over all
+features. The answer for a label depends neither on the labels that share its panel nor on their order, so threads and
+blocks do not change a byte.
 """
 
 from __future__ import annotations
@@ -30,84 +31,32 @@ import scipy.sparse as sp
 from longtail import parallel
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
+from longtail.methods.one_vs_all.lanes import DONE, LANES, Rows, Space
 from longtail.methods.one_vs_all.newton import Newton
 from longtail.methods.one_vs_all.newton_kernels import margins
 from longtail.methods.one_vs_all.outcome import Outcome, Status
 from longtail.methods.one_vs_all.problem import Problem, stack_rows
+from longtail.methods.one_vs_all.verify_kernels import verify
 
-LANES = kernels.LANES
 BLOCK_LABELS = 512
 MAX_SQUARE = 1e12  # |x|^2 of the longest row
 BLOCK_WORK = 1_000_000_000  # entries of X times labels in a block: about a second
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What all labels share besides the Problem: squared row norms, and scores X x for the mean row x."""
-
-    squares: np.ndarray
-    base: np.ndarray
-    x_mean_square: float
-
-    @classmethod
-    def of(cls, X: sp.csr_array, problem: Problem) -> Shared:
-        x_mean = frozen(problem.x_sum / problem.n_samples, np.float64)
-        scores = np.empty(problem.n_samples)
-        margins(*problem.X, problem.bias, x_mean, scores)
-        squares = np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel()
-        with np.errstate(over="ignore"):  # then suits_float32 says no
-            return cls(frozen(squares, np.float64), frozen(scores, np.float32), float(x_mean @ x_mean))
-
-    @property
-    def suits_float32(self) -> bool:
-        """Whether products of rows stay far from the limits of float32."""
-        return bool(self.squares.max(initial=0.0) <= MAX_SQUARE)
+def rows_of(X: sp.csr_array, problem: Problem) -> Rows:
+    """X as the kernels take it, with what all labels share."""
+    mean = frozen(problem.x_sum / problem.n_samples, np.float64)
+    base = np.empty(problem.n_samples)
+    margins(*problem.X, problem.bias, mean, base)
+    squares = np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel()
+    with np.errstate(over="ignore"):  # see suits_float32
+        base = base.astype(np.float32)
+    return Rows(*problem.X, problem.bias, frozen(squares, np.float64), frozen(base, np.float32), float(mean @ mean))
 
 
-class Space:
-    """The buffers of one thread; those for working sets and output grow as labels need them."""
-
-    def __init__(self, problem: Problem, n_labels: int) -> None:
-        n, d = problem.n_samples, problem.n_features
-        self.cursor, self.positive = np.zeros(3, np.int64), np.zeros(n, np.uint16)
-        self.lane = np.zeros((LANES, 6), np.int64)
-        self.n_found = np.zeros(LANES, np.int64)
-        self.factor, self.offset, self.tau = (np.zeros(LANES, np.float32) for _ in range(3))
-        self.loss, self.figures = np.zeros(LANES), np.zeros((LANES, 3))
-        self.panel, self.lane_features = np.zeros((d, LANES), np.float32), np.zeros((LANES, d), np.uint32)
-        self.slot, self.features, self.w = np.zeros(d, np.uint32), np.zeros(d, np.uint32), np.zeros(d, np.float32)
-        self.stamp = np.zeros(n, np.int64)
-        self.rows, self.alpha = np.zeros((LANES, 0), np.uint32), np.zeros((LANES, 0))
-        self.found, self.found_slack = np.zeros((LANES, 0), np.uint32), np.zeros((LANES, 0), np.float32)
-        self.x, self.j = np.zeros(0, np.float32), np.zeros(0, np.uint32)
-        self.out_indices, self.out_data = np.zeros(0, np.uint32), np.zeros(0, np.float32)
-        self.out_ends, self.out_order = np.zeros(n_labels + 1, np.int64), np.zeros(n_labels, np.int64)
-        self.out_status, self.out_rounds = np.zeros(n_labels, np.int8), np.zeros(n_labels, np.int32)
-        self.out_figures = np.zeros((n_labels, 4))
-        self.grow_rows()
-        self.grow_entries()
-        self.grow_output()
-
-    def grow_rows(self) -> None:
-        size = max(1024, 2 * self.rows.shape[1])
-        self.rows, self.alpha = _widened(self.rows, size), _widened(self.alpha, size)
-        self.found, self.found_slack = _widened(self.found, 2 * size), _widened(self.found_slack, 2 * size)
-        self.scratch = np.zeros(2 * size, np.float32)
-        self.ends, self.order = np.zeros(size + 1, np.uint64), np.zeros(size, np.uint32)
-
-    def grow_entries(self) -> None:
-        size = max(1 << 16, 2 * len(self.x))
-        self.x, self.j = np.zeros(size, np.float32), np.zeros(size, np.uint32)
-
-    def grow_output(self) -> None:
-        size = max(1 << 16, 2 * len(self.out_indices), LANES * (len(self.panel) + 1))
-        self.out_indices, self.out_data = _widened(self.out_indices, size), _widened(self.out_data, size)
-
-
-def _widened(array: np.ndarray, size: int) -> np.ndarray:
-    wide = np.zeros((*array.shape[:-1], size), array.dtype)
-    wide[..., : array.shape[-1]] = array
-    return wide
+def suits_float32(rows: Rows) -> bool:
+    """Whether products of rows stay far from the limits of float32."""
+    return bool(rows.squares.max(initial=0.0) <= MAX_SQUARE)
 
 
 @dataclass(frozen=True)
@@ -115,7 +64,7 @@ class Dual:
     """Solves the squared hinge; `tol` is the relative duality gap allowed, over all rows."""
 
     problem: Problem
-    shared: Shared
+    rows: Rows
     newton: Newton
     C: float
     tol: float
@@ -135,29 +84,24 @@ class Dual:
 
     def solve(self, labels: np.ndarray) -> tuple[sp.csr_array, Outcome]:
         """The pruned weights of `labels`, one row each, and how they ended."""
-        p, shared, s = self.problem, self.shared, Space(self.problem, len(labels))
-        grow = {
-            kernels.MORE_ROWS: s.grow_rows,
-            kernels.MORE_ENTRIES: s.grow_entries,
-            kernels.MORE_OUTPUT: s.grow_output,
-        }
-        while True:
-            ended = kernels.advance(
-                *p.X, shared.squares, p.bias, shared.base, shared.x_mean_square, p.rows_of, p.rows_indptr,
-                frozen(labels, np.uint64), self.C, self.tol, self.prune, s.cursor, s.lane, s.rows, s.alpha,
-                s.found, s.found_slack, s.scratch, s.n_found, s.factor, s.offset, s.tau, s.loss, s.figures, s.panel, s.positive,
-                s.lane_features, s.slot, s.features, s.x, s.j, s.ends, s.order, s.stamp, s.w, s.out_indices, s.out_data,
-                s.out_ends, s.out_order, s.out_status, s.out_rounds, s.out_figures,
+        p, space = self.problem, Space(self.problem.n_samples, self.problem.n_features, len(labels))
+        wanted = frozen(labels, np.uint64)
+        while space.cursor[1] < len(labels):
+            ended = kernels.prepare(
+                self.rows, p.rows_of, p.rows_indptr, wanted, self.C, self.tol, space.cursor, space.lanes,
+                space.scratch, space.out,
             )  # fmt: skip
-            if ended == kernels.DONE:
-                break
-            grow[ended]()
-        used = s.out_ends[-1]
-        parts = s.out_data[:used], s.out_indices[:used].astype(np.int32), s.out_ends.astype(np.int32)
-        order = np.argsort(s.out_order)  # labels come out as they end
+            if ended != DONE:
+                space.grow(ended)
+                continue
+            verify(self.rows, space.lanes, space.scratch.values)
+            kernels.settle(self.C, self.tol, self.prune, space.cursor, space.lanes, space.out)
+        out, used = space.out, space.out.ends[-1]
+        parts = out.data[:used], out.indices[:used].astype(np.int32), out.ends.astype(np.int32)
+        order = np.argsort(out.order)  # labels come out as they end
         W = stack_rows([sp.csr_array(parts, shape=(len(labels), p.D))], order)
         W.sort_indices()
-        outcome = Outcome(s.out_status, s.out_rounds, *s.out_figures.T).take(order)
+        outcome = Outcome(out.status, out.rounds, *out.figures.T).take(order)
         return self._finish(labels, W, outcome)
 
     def _finish(self, labels: np.ndarray, W: sp.csr_array, outcome: Outcome) -> tuple[sp.csr_array, Outcome]:

@@ -13,7 +13,7 @@ from longtail import check, parallel
 from longtail.errors import InputError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import starts
-from longtail.methods.one_vs_all.dual import Dual, Shared
+from longtail.methods.one_vs_all.dual import Dual, rows_of, suits_float32
 from longtail.methods.one_vs_all.newton import LOSSES, Newton
 from longtail.methods.one_vs_all.outcome import Outcome, Status
 from longtail.methods.one_vs_all.problem import Problem, stack_rows
@@ -40,9 +40,11 @@ class OneVsAll(ExtremeClassifier):
     solver : {"auto", "dual", "newton"}, default="auto"
         "dual": coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton": the
         truncated Newton of the papers, for both losses. "auto": "dual" where it applies. Both reach the same optimum.
-    start : {"msi", "zero"}, default="msi"
-        First weights of "newton": the mean-separating start, or zero. "msi" gets to the optimum much sooner. "dual"
-        always begins with the rows that a mean-separating vector scores highest.
+    start : {"msi", "zero", "bias", "ova-primal", "tree"}, default="msi"
+        First weights of "newton": mean-separating; zero; the bias feature alone; the solution for a label that no row
+        has; that of the most similar label. All lead to the same optimum, "msi" most quickly. Options follow a colon:
+        "msi:s=1,t=-3", "bias:factor=0.9", "ova-primal:stop=strict", "tree:stop=strict". "dual" always begins with the
+        rows that a mean-separating vector scores highest.
     prune : float, default=0.01
         Weights smaller than this in absolute value are cut to zero after training. 0 keeps all.
     tol : float, default=0.01
@@ -115,15 +117,15 @@ class OneVsAll(ExtremeClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
         check.choice(self, "solver", SOLVERS)
-        check.choice(self, "start", tuple(starts.STARTS))
         check.number(self, "prune", least=0)
         check.number(self, "tol", above=0)
         check.number(self, "max_iter", least=1, whole=True)
         check.number(self, "bias", least=0)
+        starts.parse(self.start, self.bias)
         check.n_jobs(self)
         if self.solver == "dual" and self.loss != "squared_hinge":
             raise InputError(f"solver='dual' solves loss='squared_hinge' only, not {self.loss!r}; use solver='newton'")
@@ -146,12 +148,17 @@ class OneVsAll(ExtremeClassifier):
 
     def _solver(self, X: sp.csr_array, Y: sp.csr_array) -> Dual | Newton:
         problem = Problem.of(X, Y, self.bias)
-        C, tol, prune = float(self.C), float(self.tol), float(self.prune)
-        newton = Newton(problem, starts.make(self.start, problem), self.loss, C, tol, int(self.max_iter), prune)
-        shared = Shared.of(X, problem)
-        if self.solver == "newton" or self.loss != "squared_hinge" or not shared.suits_float32:
-            return newton
-        return Dual(problem, shared, newton, C, tol, prune)
+        if self.solver != "newton" and self.loss == "squared_hinge":
+            rows = rows_of(X, problem)
+            if suits_float32(rows):
+                newton = self._newton(problem, "msi")  # for the few labels that the dual solver hands over
+                return Dual(problem, rows, newton, float(self.C), float(self.tol), float(self.prune))
+        return self._newton(problem, self.start)
+
+    def _newton(self, problem: Problem, start: str) -> Newton:
+        C, tol, max_iter = float(self.C), float(self.tol), int(self.max_iter)
+        first = starts.make(start, starts.Task(problem, LOSSES[self.loss], C, tol, max_iter))
+        return Newton(problem, first, self.loss, C, tol, max_iter, float(self.prune))
 
     def fit_block(self, X: sp.csr_array, Y: sp.csr_array, labels: np.ndarray) -> tuple[LinearModel, Outcome]:
         """The model of some labels of canonical X and Y, and how they ended. Pure: the same bytes on any machine."""

@@ -147,7 +147,7 @@ def preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_a
 
 @kernel
 def dual_value(loss, y, z, C, w, g):
-    """D(alpha) at alpha_i = -C phi'(y_i z_i), whose weights sum_i alpha_i y_i x_i are w - g: no objective is below it."""
+    """D(alpha) at alpha_i = -C phi'(y_i z_i), whose weights sum_i alpha_i y_i x_i are w - g: no objective is below."""
     total = 0.0
     for i in range(len(z)):
         a = -loss_slope(loss, y[i] * z[i])

@@ -5,7 +5,8 @@ It lies in the span of p and the mean x of all rows, which labels share (22): w 
 
     u <p,p> + v <x,p> = s          u <x,p> + v <x,x> = t + (s - t) |P| / n  =: a
 
-t = -2 puts most negatives beyond the margin, so the first Newton steps see few active rows.
+s = 1, t = -2 puts most negatives beyond the margin, so the first Newton steps see few active rows. The logistic loss
+pushes negatives further out: t = -3 there, as in section 5.
 
 Differs from the paper: v comes from Cramer's rule like u (23), not from (24); it then needs no special case when <x, p>
 is nearly zero, and equals (27) there. When p and x are parallel (or a label has no positive row, or only positive
@@ -17,23 +18,22 @@ from __future__ import annotations
 import numpy as np
 
 from longtail.compiled import frozen, kernel
-from longtail.methods.one_vs_all.problem import Problem
+from longtail.methods.one_vs_all.newton_kernels import LOGISTIC, SQUARED_HINGE
+from longtail.methods.one_vs_all.starts.base import Start, Task
 
-POSITIVE_SCORE = 1.0  # s
-NEGATIVE_SCORE = -2.0  # t
+NEGATIVE_SCORE = {SQUARED_HINGE: -2.0, LOGISTIC: -3.0}  # t where the user does not say
 PARALLEL = 1e-9  # how small 1 - cos^2(p, x) may be
 
 
-class MeanSeparating:
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.x_mean = frozen(problem.x_sum / problem.n_samples, np.float64)
+class MeanSeparating(Start):
+    def __init__(self, task: Task, *, s: float = 1.0, t: float | None = None) -> None:
+        super().__init__(task)
+        self.s, self.t = s, NEGATIVE_SCORE[task.loss] if t is None else t
+        self.x_mean = frozen(self.problem.x_sum / self.problem.n_samples, np.float64)
 
     def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
         p = self.problem
-        mean_separating(
-            *p.X, p.bias, p.rows_of, p.rows_indptr, labels, self.x_mean, POSITIVE_SCORE, NEGATIVE_SCORE, out
-        )
+        mean_separating(*p.X, p.bias, p.rows_of, p.rows_indptr, labels, self.x_mean, self.s, self.t, out)
 
 
 @kernel

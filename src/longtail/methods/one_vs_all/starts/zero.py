@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.methods.one_vs_all.problem import Problem
+from longtail.methods.one_vs_all.starts.base import Start
 
 
-class Zero:
-    def __init__(self, problem: Problem) -> None:
-        pass
-
+class Zero(Start):
     def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
         out[:] = 0.0

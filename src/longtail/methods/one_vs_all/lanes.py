@@ -1,0 +1,143 @@
+"""The working state of the dual solver: sixteen labels at a time, one to a lane, and the buffers they need."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+LANES = 16
+DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what a kernel had no room for
+EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
+
+
+class Rows(NamedTuple):
+    """X, and what is known of its rows x_i: |x_i|^2, and x_i.m with the mean row m, whose square is `mean_square`."""
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    bias: float
+    squares: np.ndarray
+    base: np.ndarray
+    mean_square: float
+
+
+class Lanes(NamedTuple):
+    """Sixteen labels being solved: arrays are (16,), or (16, room) where a lane has a list, except where noted.
+
+    The scores of lane b are factor[b] base + offset[b] + X panel[:, b]. Bit b of positive[i] says that row i has the
+    label, bit b of member[i] that it is in the working set.
+    """
+
+    phase: np.ndarray
+    position: np.ndarray  # of the label among those to solve
+    rounds: np.ndarray
+    n_rows: np.ndarray  # the working set: rows, the positives first, and their alphas
+    n_positive: np.ndarray
+    rows: np.ndarray
+    alpha: np.ndarray
+    n_features: np.ndarray  # features with a weight in the panel
+    features: np.ndarray
+    panel: np.ndarray  # (n_features, 16)
+    factor: np.ndarray
+    offset: np.ndarray
+    positive: np.ndarray  # (n,)
+    member: np.ndarray  # (n,)
+    tau: np.ndarray  # rows with less slack do not matter
+    want: np.ndarray  # how many rows may join the working set
+    n_found: np.ndarray  # rows outside the working set with large slack, and their slack
+    found: np.ndarray
+    found_slack: np.ndarray
+    loss: np.ndarray
+    dual: np.ndarray  # D(alpha), |w|^2 and the bias weight
+    norm: np.ndarray
+    bias_weight: np.ndarray
+
+
+class Scratch(NamedTuple):
+    """Room for one lane at work: the rows of its working set, with features renumbered, and so on."""
+
+    slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `gather` and `guess`
+    features: np.ndarray
+    w: np.ndarray
+    x: np.ndarray
+    j: np.ndarray
+    ends: np.ndarray
+    order: np.ndarray
+    values: np.ndarray
+
+
+class Output(NamedTuple):
+    """Solved labels as they come: number k is labels[order[k]], with weights indices, data [ends[k] : ends[k + 1]]."""
+
+    indices: np.ndarray
+    data: np.ndarray
+    ends: np.ndarray
+    order: np.ndarray
+    status: np.ndarray
+    rounds: np.ndarray
+    figures: np.ndarray  # objective, relative gap, NaN (the gradient is not known), active rows
+
+
+class Space:
+    """The buffers of one thread; those for working sets and output grow as labels need them."""
+
+    def __init__(self, n: int, d: int, n_labels: int) -> None:
+        def floats() -> np.ndarray:
+            return np.zeros(LANES, np.float32)
+
+        def whole() -> np.ndarray:
+            return np.zeros(LANES, np.int64)
+
+        self.cursor = np.zeros(2, np.int64)  # next label, labels done
+        self.lanes = Lanes(
+            phase=whole(), position=whole(), rounds=whole(), n_rows=whole(), n_positive=whole(),
+            rows=np.zeros((LANES, 0), np.uint32), alpha=np.zeros((LANES, 0)), n_features=whole(),
+            features=np.zeros((LANES, d), np.uint32), panel=np.zeros((d, LANES), np.float32), factor=floats(),
+            offset=floats(), positive=np.zeros(n, np.uint16), member=np.zeros(n, np.uint16), tau=floats(),
+            want=whole(), n_found=whole(), found=np.zeros((LANES, 0), np.uint32),
+            found_slack=np.zeros((LANES, 0), np.float32), loss=np.zeros(LANES), dual=np.zeros(LANES),
+            norm=np.zeros(LANES), bias_weight=np.zeros(LANES),
+        )  # fmt: skip
+        self.scratch = Scratch(
+            slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
+            x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32), ends=np.zeros(1, np.uint64),
+            order=np.zeros(0, np.uint32), values=np.zeros(0, np.float32),
+        )  # fmt: skip
+        self.out = Output(
+            indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
+            order=np.zeros(n_labels, np.int64), status=np.zeros(n_labels, np.int8),
+            rounds=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)),
+        )  # fmt: skip
+        for more in (MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT):
+            self.grow(more)
+
+    def grow(self, which: int) -> None:
+        """Double what `advance` had no room for."""
+        lanes, scratch, out = self.lanes, self.scratch, self.out
+        if which == MORE_ROWS:
+            size = max(1024, 2 * lanes.rows.shape[1])
+            self.lanes = lanes._replace(
+                rows=_widened(lanes.rows, size),
+                alpha=_widened(lanes.alpha, size),
+                found=_widened(lanes.found, 2 * size),
+                found_slack=_widened(lanes.found_slack, 2 * size),
+            )
+            self.scratch = scratch._replace(
+                ends=np.zeros(size + 1, np.uint64),
+                order=np.zeros(size, np.uint32),
+                values=np.zeros(2 * size, np.float32),
+            )
+        elif which == MORE_ENTRIES:
+            size = max(1 << 16, 2 * len(scratch.x))
+            self.scratch = scratch._replace(x=np.zeros(size, np.float32), j=np.zeros(size, np.uint32))
+        else:
+            size = max(2 * len(out.indices), LANES * (len(lanes.panel) + 1))
+            self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
+
+
+def _widened(array: np.ndarray, size: int) -> np.ndarray:
+    wide = np.zeros((*array.shape[:-1], size), array.dtype)
+    wide[..., : array.shape[-1]] = array
+    return wide

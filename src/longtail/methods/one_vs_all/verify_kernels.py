@@ -1,0 +1,157 @@
+"""The pass of the dual solver over all rows, for sixteen labels at once: is each solved, which rows did it overlook?"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from longtail.compiled import kernel
+from longtail.methods.one_vs_all.lanes import LANES
+
+
+@intrinsic
+def score_lanes(typing_context, X_data, X_indices, start, end, panel, base, factor, offset, positive, tau, loss, out):
+    """The scores of one row for 16 labels, whose weights lie interleaved: one load and one multiply-add per nonzero.
+
+    z = offset + base factor + sum over p in start .. end of X_data[p] panel[X_indices[p]];
+    out = max(0, 1 - y z), y being +1 in the lanes whose bit is set in `positive`, else -1;
+    loss += out^2; returns, as bits, the lanes where out > tau.
+    Numba unrolls so short a loop and then fails to vectorise it, hence these lines of LLVM.
+    """
+    signature = types.int64(X_data, X_indices, start, end, panel, base, factor, offset, positive, tau, loss, out)
+
+    def generate(context, builder, signature, args):
+        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+        fused = ["contract"]  # a fused multiply-add where the processor has one
+
+        def pointer(position):
+            return context.make_array(signature.args[position])(context, builder, args[position]).data
+
+        def lanes_at(address):
+            return builder.bitcast(address, vector.as_pointer())
+
+        def load(position):
+            return builder.load(lanes_at(pointer(position)), align=4)
+
+        def add_product(a, b, c):
+            return builder.fadd(c, builder.fmul(a, b, flags=fused), flags=fused)
+
+        def spread(scalar):
+            nothing, zeros = ir.Constant(vector, ir.Undefined), ir.VectorType(ir.IntType(32), LANES)
+            first = builder.insert_element(nothing, scalar, ir.IntType(32)(0))
+            return builder.shuffle_vector(first, nothing, ir.Constant(zeros, [0] * LANES))
+
+        data, indices, weights = pointer(0), pointer(1), pointer(4)
+        initial, entry = add_product(spread(args[5]), load(6), load(7)), builder.block
+        test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
+        builder.branch(test)
+
+        builder.position_at_end(test)
+        p, total = builder.phi(integer), builder.phi(vector)
+        p.add_incoming(args[2], entry)
+        total.add_incoming(initial, entry)
+        builder.cbranch(builder.icmp_unsigned("<", p, args[3]), body, done)
+
+        builder.position_at_end(body)
+        x = builder.load(builder.gep(data, [p]))
+        j = builder.zext(builder.load(builder.gep(indices, [p])), integer)
+        lanes = builder.load(lanes_at(builder.gep(weights, [builder.mul(j, integer(LANES))])), align=4)
+        p.add_incoming(builder.add(p, integer(1)), body)
+        total.add_incoming(add_product(spread(x), lanes, total), body)
+        builder.branch(test)
+
+        builder.position_at_end(done)
+        zero = ir.Constant(vector, [0.0] * LANES)
+        is_positive = builder.bitcast(args[8], ir.VectorType(ir.IntType(1), LANES))
+        margin = builder.select(is_positive, builder.fneg(total), total)
+        slack = builder.fadd(margin, ir.Constant(vector, [1.0] * LANES))
+        slack = builder.select(builder.fcmp_ordered(">", slack, zero), slack, zero)
+        builder.store(slack, lanes_at(pointer(11)), align=4)
+        builder.store(add_product(slack, slack, load(10)), lanes_at(pointer(10)), align=4)
+        above = builder.fcmp_ordered(">", slack, load(9))
+        return builder.zext(builder.bitcast(above, ir.IntType(LANES)), integer)
+
+    return signature, generate
+
+
+@kernel
+def smallest_of_best(values, count, keep, scratch):
+    """The `keep`-th largest of values[:count] (quickselect)."""
+    scratch[:count] = values[:count]
+    low, high, wanted = 0, count - 1, count - keep
+    while low < high:
+        pivot = scratch[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while scratch[i] < pivot:
+                i += 1
+            while scratch[j] > pivot:
+                j -= 1
+            if i <= j:
+                scratch[i], scratch[j] = scratch[j], scratch[i]
+                i += 1
+                j -= 1
+        if wanted <= j:
+            high = j
+        elif wanted >= i:
+            low = i
+        else:
+            break
+    return scratch[wanted]
+
+
+@kernel
+def keep_best(found, slack, count, keep, scratch):
+    """Keep the `keep` rows of largest slack, ties by position; returns the new count and the smallest slack kept."""
+    limit = smallest_of_best(slack, count, keep, scratch)
+    ties = keep
+    for c in range(count):
+        if slack[c] > limit:
+            ties -= 1
+    kept = 0
+    for c in range(count):
+        if slack[c] > limit or (slack[c] == limit and ties > 0):
+            if slack[c] == limit:
+                ties -= 1
+            found[kept], slack[kept] = found[c], slack[c]
+            kept += 1
+    return kept, limit
+
+
+@kernel
+def verify(X, lanes, values):
+    """One pass over all rows: loss[b] = sum_i max(0, 1 - y_i z_i)^2, and in found[b] the rows of largest slack that are
+    not in the working set: those above tau[b], at most want[b]."""
+    part, slack = np.zeros(LANES, np.float32), np.empty(LANES, np.float32)
+    lanes.loss[:] = 0.0
+    lanes.n_found[:] = 0
+    n = len(X.base)
+    for i in range(n):
+        bits = score_lanes(
+            X.data, X.indices, X.indptr[i], X.indptr[i + 1], lanes.panel, X.base[i], lanes.factor, lanes.offset,
+            lanes.positive[i], lanes.tau, part, slack,
+        )  # fmt: skip
+        bits &= ~np.int64(lanes.member[i])
+        b = 0
+        while bits:
+            if bits & 1:
+                count = lanes.n_found[b]
+                if count == 2 * lanes.want[b]:
+                    count, lanes.tau[b] = keep_best(lanes.found[b], lanes.found_slack[b], count, lanes.want[b], values)
+                if slack[b] > lanes.tau[b]:
+                    lanes.found[b, count], lanes.found_slack[b, count] = i, slack[b]
+                    count += 1
+                lanes.n_found[b] = count
+            bits >>= 1
+            b += 1
+        if i & 255 == 255 or i == n - 1:  # short float32 sums, long float64 ones
+            for b in range(LANES):
+                lanes.loss[b] += part[b]
+                part[b] = 0.0
+    for b in range(LANES):
+        if lanes.n_found[b] > lanes.want[b]:
+            lanes.n_found[b], _ = keep_best(
+                lanes.found[b], lanes.found_slack[b], lanes.n_found[b], lanes.want[b], values
+            )

@@ -1,0 +1,213 @@
+"""The dual solver: its kernels against slow twins, and its certificate against the true optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longtail as lt
+from longtail.errors import InputError
+from longtail.methods.one_vs_all import dual, dual_kernels, lanes, verify_kernels
+from longtail.methods.one_vs_all.lanes import LANES
+from longtail.methods.one_vs_all.problem import Problem
+from tests.methods.one_vs_all import reference as ref
+from tests.methods.one_vs_all.problems import problems, random_problem
+
+
+def text_like(seed, n=400, d=120, L=30):
+    """Rows of unit length with few, unevenly frequent features; labels depend on the features, most have few rows."""
+    rng = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, d + 1)
+    dense = np.zeros((n, d), np.float32)
+    for row in dense:
+        row[rng.choice(d, size=rng.integers(1, 9), replace=False, p=weights / weights.sum())] = rng.random()
+    dense /= np.linalg.norm(dense, axis=1, keepdims=True)
+    scores = dense @ rng.normal(size=(d, L)) + rng.normal(size=(n, L)) * 0.3
+    shares = rng.choice([0.005, 0.02, 0.2], size=L)
+    Y = scores > [np.quantile(column, 1 - share) for column, share in zip(scores.T, shares, strict=True)]
+    return sp.csr_array(dense), sp.csr_array(Y.astype(np.int32))
+
+
+def signs(Y, label):
+    return np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)
+
+
+# --- the certificate -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tol", [0.1, 1e-2, 1e-3, 1e-5])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_objective_is_within_tol_of_the_optimum_and_the_gap_says_so(tol, bias):
+    X, Y = text_like(1)
+    for C in (0.1, 1.0, 10.0):
+        clf = lt.OneVsAll(C, tol=tol, bias=bias, prune=0.0, solver="dual").fit(X, Y)
+        A, outcome = ref.augmented(X, bias), clf.outcome_
+        assert outcome.converged.all()
+        assert (outcome.gap <= tol).all()
+        for label in range(Y.shape[1]):
+            y, w = signs(Y, label), clf.model_.W[[label]].toarray().ravel().astype(float)
+            P = ref.objective("squared_hinge", A, y, C, w)
+            best = ref.optimum("squared_hinge", A, y, C)
+            assert outcome.objective[label] == pytest.approx(P, rel=1e-5)
+            assert best <= P * (1 + 1e-6)
+            assert P - best <= P * (outcome.gap[label] + 2e-6)
+
+
+@given(problems, st.sampled_from([0.1, 1.0, 30.0]), st.sampled_from([0.0, 1.0, 2.5]))
+@settings(deadline=None, max_examples=25)
+def test_every_label_of_any_problem_is_solved(problem, C, bias):
+    """Empty rows, labels with no and with only positives, repeated rows, features without scale."""
+    X, Y = problem
+    clf = lt.OneVsAll(C, bias=bias, prune=0.0, solver="dual", tol=1e-3).fit(X, Y)
+    for label in range(Y.shape[1]):
+        best = ref.optimum("squared_hinge", ref.augmented(X, bias), signs(Y, label), C)
+        assert clf.outcome_.converged[label]
+        assert clf.outcome_.objective[label] <= best * (1 + 1.1e-3) + 1e-9
+
+
+def test_the_solvers_agree():
+    X, Y = text_like(2)
+    tight = {"tol": 1e-7, "prune": 0.0}
+    a, b = lt.OneVsAll(solver="dual", **tight).fit(X, Y), lt.OneVsAll(solver="newton", **tight).fit(X, Y)
+    np.testing.assert_allclose(a.outcome_.objective, b.outcome_.objective, rtol=1e-6)
+    np.testing.assert_allclose(a.model_.W.toarray(), b.model_.W.toarray(), atol=2e-3)
+
+
+def test_newtons_gap_is_honest_for_both_losses():
+    X, Y = text_like(3)
+    for loss in ("squared_hinge", "logistic"):
+        clf = lt.OneVsAll(loss=loss, solver="newton", tol=0.1, prune=0.0).fit(X, Y)
+        for label in range(Y.shape[1]):
+            best = ref.optimum(loss, ref.augmented(X, 1.0), signs(Y, label), 1.0)
+            P, gap = clf.outcome_.objective[label], clf.outcome_.gap[label]
+            assert -1e-9 <= (P - best) / P <= gap + 1e-7
+
+
+def test_labels_stuck_in_float32_go_to_newton():
+    X, Y = text_like(4)
+    clf = lt.OneVsAll(tol=1e-9, prune=0.0, solver="dual").fit(X, Y)
+    by_newton = np.isfinite(clf.outcome_.gradient_ratio)
+    assert by_newton.any()
+    assert clf.outcome_.converged.all()
+    assert (clf.outcome_.gap <= 1e-9).all()
+
+
+def test_badly_scaled_features_are_left_to_newton_by_auto():
+    X = sp.csr_array(np.array([[1e8, 0.0], [0.0, 1.0], [2.0, 2.0]], np.float32))
+    clf = lt.OneVsAll().fit(X, [0, 1, 1])
+    assert np.isfinite(clf.outcome_.gradient_ratio).all()
+
+
+def test_the_dual_solver_refuses_the_logistic_loss():
+    with pytest.raises(InputError, match="solver='dual' solves loss='squared_hinge' only, not 'logistic'"):
+        lt.OneVsAll(solver="dual", loss="logistic").fit(np.eye(2), [0, 1])
+
+
+def test_twin_labels_are_solved_once_and_get_the_same_weights(monkeypatch):
+    X, Y = text_like(5, L=6)
+    doubled = sp.csr_array(sp.hstack([Y, Y[:, [3, 1]]]))
+    seen = []
+    solve = dual.Dual.solve
+    monkeypatch.setattr(dual.Dual, "solve", lambda self, labels: (seen.extend(labels.tolist()), solve(self, labels))[1])
+    clf = lt.OneVsAll(n_jobs=1).fit(X, doubled)
+    assert sorted(seen) == [0, 1, 2, 3, 4, 5]
+    assert (clf.model_.W[[6, 7]] != clf.model_.W[[3, 1]]).nnz == 0
+    assert clf.outcome_.objective[6] == clf.outcome_.objective[3]
+
+
+def test_fit_block_gives_the_rows_of_the_whole_model():
+    X, Y = text_like(6)
+    whole = lt.OneVsAll().fit(X, Y)
+    part, outcome = lt.OneVsAll().fit_block(X, Y, np.array([7, 2, 19]))
+    assert (whole.model_.W[[7, 2, 19]] != part.W).nnz == 0
+    np.testing.assert_array_equal(outcome.gap, whole.outcome_.gap[[7, 2, 19]])
+
+
+def test_buffers_grow_for_labels_with_many_rows():
+    X, Y = text_like(7, n=3000, L=5)
+    half = sp.csr_array((np.arange(3000)[:, None] % 2 == np.arange(2)).astype(np.int32))
+    clf = lt.OneVsAll(prune=0.0, tol=1e-3).fit(X, sp.csr_array(sp.hstack([half, Y])))
+    assert clf.outcome_.converged.all()
+    best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), signs(half, 0), 1.0)
+    assert clf.outcome_.objective[0] <= best * (1 + 1.1e-3)
+
+
+# --- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 12), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_verify_equals_its_twin(seed, n, d, tiny_room):
+    """Scores, loss and the rows overlooked, for sixteen lanes with different numbers of rows wanted."""
+    rng = np.random.default_rng(seed)
+    X, _ = random_problem(seed, n=max(n, 4), d=d)
+    n = X.shape[0]
+    problem = Problem.of(X, sp.csr_array(np.ones((n, 1), np.int32)), 1.0)
+    rows = dual.rows_of(X, problem)
+    space = lanes.Space(n, d, 1)
+    L = space.lanes
+    L.panel[:] = rng.normal(size=L.panel.shape)
+    L.factor[:], L.offset[:] = rng.normal(size=LANES), rng.normal(size=LANES)
+    L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LANES)
+    L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LANES)
+    L.positive[:] = rng.integers(0, 2**16, size=n)
+    L.member[:] = rng.integers(0, 2**16, size=n)
+    tau = L.tau.copy()
+    verify_kernels.verify(rows, L, space.scratch.values)
+
+    z = X.toarray().astype(float) @ L.panel + np.outer(rows.base, L.factor) + L.offset
+    bit = (L.positive[:, None] >> np.arange(LANES)) & 1
+    slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
+    np.testing.assert_allclose(L.loss, (slack**2).sum(0), rtol=1e-4, atol=1e-4)
+    outside = ((L.member[:, None] >> np.arange(LANES)) & 1) == 0
+    for b in range(LANES):
+        eligible = np.flatnonzero(outside[:, b] & (slack[:, b] > tau[b] + 1e-5))
+        found = L.found[b, : L.n_found[b]]
+        assert len(set(found.tolist())) == len(found)
+        assert len(found) >= min(len(eligible), L.want[b])
+        assert len(found) <= L.want[b]
+        assert outside[found, b].all()
+        np.testing.assert_allclose(L.found_slack[b, : len(found)], slack[found, b], rtol=1e-4, atol=1e-4)
+        best = np.sort(slack[eligible, b])[::-1][: L.want[b]]
+        np.testing.assert_allclose(np.sort(slack[found, b])[::-1][: len(best)], best, rtol=1e-4, atol=1e-4)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.data())
+@settings(deadline=None)
+def test_keep_best_keeps_the_best_and_the_first_of_equals(values, data):
+    keep = data.draw(st.integers(1, len(values)))
+    slack, found = np.array(values, np.float32), np.arange(len(values), dtype=np.uint32)
+    count, limit = verify_kernels.keep_best(found, slack, len(values), keep, np.empty(len(values), np.float32))
+    expected = sorted(sorted(range(len(values)), key=lambda i: (-values[i], i))[:keep])
+    assert found[:count].tolist() == expected
+    assert limit == min(values[i] for i in expected)
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+def test_descend_reaches_the_optimum_of_the_working_set(C):
+    X, Y = text_like(8, n=60)
+    rows, n_positive = np.arange(60, dtype=np.uint32), int((signs(Y, 2) > 0).sum())
+    order = np.argsort(-signs(Y, 2), kind="stable")  # positives first
+    X = sp.csr_array(X[order])
+    y = signs(Y, 2)[order]
+    space = lanes.Space(60, X.shape[1], 1)
+    problem = Problem.of(X, sp.csr_array(np.ones((60, 1), np.int32)), 1.0)
+    R, s = dual.rows_of(X, problem), space.scratch
+    count = dual_kernels.gather(R, rows, 60, s)
+    np.testing.assert_array_equal(np.sort(s.features[:count]), np.unique(X.indices))
+    alpha, w = np.zeros(60), np.zeros(count, np.float32)
+    D, norm, bias_weight = dual_kernels.descend(
+        s.x, s.j, s.ends, R.squares, rows, 60, n_positive, 1.0, C, 1e-6, alpha, s.order, w
+    )
+    A = ref.augmented(X, 1.0)
+    full = np.zeros(A.shape[1])
+    full[s.features[:count]], full[-1] = w, bias_weight
+    np.testing.assert_allclose(full, A.T @ (alpha * y), atol=1e-4)  # w = sum alpha y x
+    assert norm == pytest.approx(full @ full, rel=1e-5)
+    assert pytest.approx(alpha.sum() - 0.5 * full @ full - (alpha**2).sum() / (4 * C), rel=1e-4) == D
+    best = ref.optimum("squared_hinge", A, y, C)
+    assert pytest.approx(best, rel=1e-4) == D
+    assert ref.objective("squared_hinge", A, y, C, full) == pytest.approx(best, rel=1e-4)
