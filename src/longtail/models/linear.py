@@ -18,7 +18,8 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.errors import InputError
-from longtail.topk import InvertedIndex, TopK
+from longtail.models.index import InvertedIndex
+from longtail.topk import TopK
 
 ROWS_PER_BLOCK = 1024  # rows a thread scores at a time: bounds memory and keeps Ctrl-C quick
 

@@ -38,3 +38,23 @@ problems = st.builds(
 def start_of(spec, problem, *, loss="squared_hinge", C=1.0, tol=0.01, max_iter=100):
     """The start that `spec` names, for a problem and the usual task."""
     return starts.make(spec, starts.Task(problem, LOSSES[loss], float(C), float(tol), max_iter))
+
+
+def text_like(seed, n=400, d=600, L=60):
+    """Unit rows over words of Zipf's law; labels have words of their own, are mostly rare, and often bring the label
+    before them along."""
+    rng = np.random.default_rng(seed)
+    weight = 1.0 / np.arange(1, L + 1)
+    Y = rng.random((n, L)) < np.minimum(0.5, 3 * weight / weight.sum())
+    Y[:, :-1] |= Y[:, 1:] & (rng.random((n, L - 1)) < 0.7)
+    Y[rng.integers(n, size=L), np.arange(L)] = True
+    words = rng.integers(d, size=(L, 6))
+    zipf = 1.0 / np.arange(1, d + 1)
+    X = np.zeros((n, d), np.float32)
+    for i in range(n):
+        background = rng.choice(d, size=25, p=zipf / zipf.sum())
+        X[i, np.concatenate([background, *words[Y[i]]])] = 1
+    X *= np.log(n / (1 + X.sum(axis=0)))
+    X = np.maximum(X, 0)
+    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
+    return canonical_csr(sp.csr_array(X)), canonical_csr(sp.csr_array(Y.astype(np.int32)))

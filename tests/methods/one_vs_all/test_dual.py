@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import longtail as lt
 from longtail.errors import InputError
 from longtail.methods.one_vs_all import dual, dual_kernels, lanes, verify_kernels
-from longtail.methods.one_vs_all.lanes import LANES
 from longtail.methods.one_vs_all.problem import Problem
+from longtail.methods.one_vs_all.verify_kernels import LANES
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem
 

@@ -31,12 +31,12 @@ import scipy.sparse as sp
 from longtail import parallel
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
-from longtail.methods.one_vs_all.lanes import DONE, LANES, Rows, Space
+from longtail.methods.one_vs_all.lanes import Rows, Space
 from longtail.methods.one_vs_all.newton import Newton
 from longtail.methods.one_vs_all.newton_kernels import margins
 from longtail.methods.one_vs_all.outcome import Outcome, Status
 from longtail.methods.one_vs_all.problem import Problem, stack_rows
-from longtail.methods.one_vs_all.verify_kernels import verify
+from longtail.methods.one_vs_all.verify_kernels import LANES, verify
 
 BLOCK_LABELS = 512
 MAX_SQUARE = 1e12  # |x|^2 of the longest row
@@ -91,7 +91,7 @@ class Dual:
                 self.rows, p.rows_of, p.rows_indptr, wanted, self.C, self.tol, space.cursor, space.lanes,
                 space.scratch, space.out,
             )  # fmt: skip
-            if ended != DONE:
+            if ended != kernels.DONE:
                 space.grow(ended)
                 continue
             verify(self.rows, space.lanes, space.scratch.values)

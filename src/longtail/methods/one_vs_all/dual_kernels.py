@@ -10,18 +10,9 @@ import math
 import numpy as np
 
 from longtail.compiled import kernel
-from longtail.methods.one_vs_all.lanes import (
-    DONE,
-    EMPTY,
-    GUESSED,
-    LANES,
-    MORE_ENTRIES,
-    MORE_OUTPUT,
-    MORE_ROWS,
-    TO_CHECK,
-    TO_SOLVE,
-)  # fmt: skip
 
+DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
+EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
 SOLVED, GAVE_UP = 0, 1
 MIN_FIRST_ROWS = 200  # the first working set has the positives and at least so many other rows,
 FIRST_ROWS_PER_POSITIVE = 4  # or so many per positive
@@ -295,7 +286,7 @@ def prepare(X, rows_of, rows_indptr, labels, C, tol, cursor, lanes, scratch, out
     Returns DONE, or which buffer was too small (then call again with a larger one).
     """
     room = 0
-    for b in range(LANES):
+    for b in range(len(lanes.phase)):
         ended = DONE
         if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
             label = labels[cursor[0]]
@@ -318,7 +309,7 @@ def prepare(X, rows_of, rows_indptr, labels, C, tol, cursor, lanes, scratch, out
 @kernel
 def settle(C, tol, prune, cursor, lanes, out):
     """After the pass: labels whose gap is small enough leave, the others take in the rows that they overlooked."""
-    for b in range(LANES):
+    for b in range(len(lanes.phase)):
         if lanes.phase[b] == TO_CHECK:
             P = 0.5 * lanes.norm[b] + C * lanes.loss[b]
             gap = P - lanes.dual[b]

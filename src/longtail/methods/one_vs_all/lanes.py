@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-LANES = 16
-DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what a kernel had no room for
-EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
+from longtail.methods.one_vs_all.dual_kernels import MORE_ENTRIES, MORE_OUTPUT, MORE_ROWS
+from longtail.methods.one_vs_all.verify_kernels import LANES
 
 
 class Rows(NamedTuple):

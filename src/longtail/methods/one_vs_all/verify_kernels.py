@@ -8,7 +8,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from longtail.compiled import kernel
-from longtail.methods.one_vs_all.lanes import LANES
+
+LANES = 16
 
 
 @intrinsic

@@ -52,7 +52,7 @@ def parse(spec: Any, bias: float) -> tuple[type[Start], dict[str, Any]]:
         option, _, value = (part.strip() for part in item.partition("="))
         if option not in known:
             takes = " and ".join(f"'{each}'" for each in known) or "no options"
-            raise InputError(f"{WHERE}: {name!r} takes {takes}, as in 'msi:s=1,t=-3'. Got {spec!r} instead.")
+            raise InputError(f"{WHERE}: {name!r} takes {takes}. Got {spec!r} instead of a form like 'msi:s=1,t=-3'.")
         options[option] = _value(option, value, known[option])
     return STARTS[name], options
 
