@@ -100,11 +100,13 @@ def plot(rows: list[dict[str, Any]], folder: Path) -> None:
             for row in own:
                 if row["start"] != DUAL:
                     axes.plot(row["by positives"]["positives"], row["by positives"][name], "o-", label=row["start"])
-            axes.set(title=title, xlabel="positives of the label", xscale="log")
-            axes.set_ylim(bottom=0)
+            axes.set(title=title, xlabel="positives of the label")
+            axes.set_xscale("log", base=2)
+            axes.xaxis.set_major_formatter("{x:g}")
             axes.grid(alpha=0.3)
-        curves[1].set_yscale("symlog", linthresh=10)
+        curves[0].set_ylim(bottom=0)
         curves[0].legend()
+        curves[1].set_yscale("log")
         drawn = bars.barh([row["start"] for row in own], [row["train CPU s"] for row in own])
         bars.bar_label(drawn, fmt="%.1f", padding=3)
         bars.set(title="training, CPU seconds")

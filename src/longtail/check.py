@@ -244,6 +244,19 @@ def _fits(value: Any, whole: bool) -> bool:
         return False
 
 
+def per_label(owner: Any, name: str, n_labels: int) -> np.ndarray:
+    """The parameter `name` of `owner`, a positive number for all labels or one for each, as an array of n_labels."""
+    values = np.asarray(getattr(owner, name))
+    if values.dtype.kind not in "iuf" or values.shape not in ((), (n_labels,)):
+        raise InputError(
+            f"The '{name}' parameter of {_owner(owner)} must be a number or an array of {n_labels} numbers. "
+            f"Got {'an array of shape ' + str(values.shape) if values.ndim else repr(getattr(owner, name))} instead."
+        )
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be above 0 and finite.")
+    return np.broadcast_to(values.astype(np.float64), n_labels)
+
+
 def choice(owner: Any, name: str, allowed: Sequence[str]) -> None:
     """The parameter `name` of `owner` is one of these words."""
     value = getattr(owner, name)

@@ -27,10 +27,8 @@ The k labels of best estimate get their scores; let t be the worst of these. A l
 cannot be among the k best, so only the others need a score, and t grows on the way (`select_by_estimate`). Usually that
 is a handful; where it becomes too many, or the row has too little to save, the row takes the lists alone.
 
-Arguments of kernels, tuples of read-only arrays: X, W as `csr_parts` gives them, W by label and canonical;
-lists: weights, labels, ends of the list of each feature; columns: codes (columns x L rounded up to 64), number of each
-feature's column (their count: it has none), steps; spill: weights, labels, ends of the spill of each column;
-peaks: largest |bias score| (1,), largest |weight| of each feature; bias_scores: of each label, then zeros as in codes.
+Kernels take X as `csr_parts` gives it, an `index` with the fields of models.index.InvertedIndex, and buffers of the
+thread: `scores` of one row, and `factors` and `numbers` of its columns.
 """
 
 from __future__ import annotations
@@ -44,7 +42,6 @@ from numba.extending import intrinsic
 
 from longtail.compiled import kernel
 
-LEVELS = 127  # codes go from -LEVELS to LEVELS
 LANES = 64  # labels added at once
 GROUP = 8  # columns added at once: with more, the prefetcher loses track
 TILE = 4096  # labels whose estimates stay in the nearest cache while all columns are added
@@ -62,35 +59,6 @@ class TopK:
         return len(self.labels)
 
 
-# --- making columns --------------------------------------------------------------------------------------------------
-
-
-@kernel
-def find_peaks(weights, ends, out):
-    for j in range(len(out)):
-        peak = np.float32(0.0)
-        for q in range(ends[j], ends[j + 1]):
-            size = abs(weights[q])
-            if not size <= peak:  # NaN stays
-                peak = size
-        out[j] = peak
-
-
-@kernel
-def fill_columns(weights, labels, ends, features, steps, codes, spill_weights, spill_labels, spill_ends):
-    at = 0
-    for c in range(len(features)):
-        j, step = features[c], np.float64(steps[c])
-        for q in range(ends[j], ends[j + np.uint32(1)]):
-            code = np.rint(weights[q] / step)
-            if abs(code) > LEVELS:
-                code = LEVELS if code > 0 else -LEVELS
-                spill_weights[at], spill_labels[at] = weights[q] - code * step, labels[q]
-                at += 1
-            codes[c, labels[q]] = np.int8(code)
-        spill_ends[c + 1] = at
-
-
 # --- 64 labels at once -----------------------------------------------------------------------------------------------
 
 
@@ -106,7 +74,7 @@ def _spread(builder, scalar, vector):
 
 @intrinsic
 def add_columns(typing_context, factors, numbers, start, end, codes, width, at, source, out):
-    """out[at : at + 64] = source[at : at + 64] + sum over p in start .. end of factors[p] codes[numbers[p], at : at + 64].
+    """out = source + sum over p in start .. end of factors[p] codes[numbers[p]], for the labels at .. at + 64.
 
     Numba unrolls so short a loop and then fails to vectorise it, hence these lines of LLVM.
     """
@@ -166,7 +134,7 @@ def any_above(typing_context, values, at, limit):
 @kernel
 def next_above(values, at, limit):
     """The first position from `at` on whose value is above `limit`; len(values) if there is none."""
-    while at + LANES <= len(values) and not any_above(values, at, limit):
+    while at + LANES <= len(values) and not any_above(values, at, limit):  # type: ignore[call-arg]
         at += LANES
     while at < len(values) and not values[at] > limit:
         at += 1
@@ -183,74 +151,75 @@ def add_list(x, weights, labels, start, end, out):
 
 
 @kernel
-def score_row(i, X, lists, bias_scores, out):
+def score_row(i, X, index, out):
     """out[label] = the score of every label."""
-    (X_data, X_indices, X_indptr), (weights, labels, ends) = X, lists
-    out[:] = bias_scores
+    (X_data, X_indices, X_indptr), ends = X, index.ends
+    out[:] = index.bias_scores
     for p in range(X_indptr[i], X_indptr[i + 1]):
         j = X_indices[p]
-        add_list(X_data[p], weights, labels, ends[j], ends[j + np.uint32(1)], out)
+        add_list(X_data[p], index.weights, index.labels, ends[j], ends[j + np.uint32(1)], out)
 
 
 @kernel
-def score_label(i, label, X, W, bias_scores):
+def score_label(i, label, X, index):
     """The score of one label: the features of x are looked up among the label's, both in order."""
-    (X_data, X_indices, X_indptr), (W_data, W_indices, W_indptr) = X, W
-    score, one = bias_scores[label], np.uint64(1)
-    low, end = W_indptr[label], W_indptr[label + 1]
+    (X_data, X_indices, X_indptr), features = X, index.W_indices
+    score, one = index.bias_scores[label], np.uint64(1)
+    low, end = index.W_indptr[label], index.W_indptr[label + 1]
     for p in range(X_indptr[i], X_indptr[i + 1]):
         j, size = X_indices[p], end - low
         while size > np.uint64(0):  # the first position whose feature is not below j
             half = size >> one
-            if W_indices[low + half] < j:
+            if features[low + half] < j:
                 low += half + one
                 size -= half + one
             else:
                 size = half
         if low == end:
             break
-        if W_indices[low] == j:
-            score += X_data[p] * W_data[low]
+        if features[low] == j:
+            score += X_data[p] * index.W_data[low]
     return score
 
 
 @kernel
-def list_columns(i, X, lists, columns, peaks, price, factors, numbers):
-    """Put the columns of row i and their factors into `numbers` and `factors`. Returns how many, how many scores by
-    label cost as much as their lists would, and the error (1), which is infinite where (1) does not hold."""
-    (X_data, X_indices, X_indptr), (codes, column_of, steps), (bias_peak, feature_peaks) = X, columns, peaks
-    ends, count, entries = lists[2], 0, np.uint64(0)
-    size, error, n = np.float64(bias_peak[0]), 0.0, np.int64(X_indptr[i + 1] - X_indptr[i])
+def list_columns(i, X, index, factors, numbers):
+    """Put the columns of row i into `numbers`, and what their codes are to be multiplied with into `factors`.
+
+    Returns how many, how many scores by label cost as much as their lists would, and the error (1), which is infinite
+    where (1) does not hold."""
+    (X_data, X_indices, X_indptr), ends = X, index.ends
+    count, entries, n = 0, np.uint64(0), np.int64(X_indptr[i + 1] - X_indptr[i])
+    A, error = index.bias_peak, 0.0
     for p in range(X_indptr[i], X_indptr[i + 1]):
         x, j = X_data[p], X_indices[p]
-        c = column_of[j]
-        size += abs(np.float64(x)) * feature_peaks[j]
-        if c < len(codes):
-            factors[count], numbers[count] = x * steps[c], c
-            error += 0.5 * abs(np.float64(x)) * steps[c]
+        c, size = index.column_of[j], abs(np.float64(x))
+        A += size * index.peaks[j]
+        if c < len(index.codes):
+            factors[count], numbers[count] = x * index.steps[c], c
+            error += size * index.steps[c] / 2
             entries += ends[j + np.uint32(1)] - ends[j]
             count += 1
-    error += 4.0 * (n + 8) * 2.0**-24 * size + TINY
-    return count, entries / (price * max(n, 1)), error if size < HUGE and n < MANY else np.inf
+    error += 4.0 * (n + 8) * 2.0**-24 * A + TINY
+    return count, entries / (index.price * max(n, 1)), error if A < HUGE and n < MANY else np.inf
 
 
 @kernel
-def estimate_row(i, X, lists, columns, spill, bias_scores, factors, numbers, count, out):
+def estimate_row(i, X, index, factors, numbers, count, out):
     """out[label] = the score but for the error (1); there is at least one column."""
-    (X_data, X_indices, X_indptr), (weights, labels, ends), (codes, column_of, _) = X, lists, columns
-    spill_weights, spill_labels, spill_ends = spill
-    for tile in range(0, len(out), TILE):
+    (X_data, X_indices, X_indptr), ends, spill_ends, width = X, index.ends, index.spill_ends, len(out)
+    for tile in range(0, width, TILE):
         for p in range(0, count, GROUP):
-            source, last = bias_scores if p == 0 else out, min(p + GROUP, count)
-            for at in range(tile, min(tile + TILE, len(out)), LANES):
-                add_columns(factors, numbers, p, last, codes, len(out), at, source, out)
+            source, last = index.bias_scores if p == 0 else out, min(p + GROUP, count)
+            for at in range(tile, min(tile + TILE, width), LANES):
+                add_columns(factors, numbers, p, last, index.codes, width, at, source, out)  # type: ignore[call-arg]
     for p in range(X_indptr[i], X_indptr[i + 1]):
-        j = X_indices[p]
-        c = column_of[j]
-        if c < len(codes):
-            add_list(X_data[p], spill_weights, spill_labels, spill_ends[c], spill_ends[c + np.uint32(1)], out)
+        x, j = X_data[p], X_indices[p]
+        c = index.column_of[j]
+        if c < len(index.codes):
+            add_list(x, index.spill_weights, index.spill_labels, spill_ends[c], spill_ends[c + np.uint32(1)], out)
         else:
-            add_list(X_data[p], weights, labels, ends[j], ends[j + np.uint32(1)], out)
+            add_list(x, index.weights, index.labels, ends[j], ends[j + np.uint32(1)], out)
 
 
 # --- the k best ------------------------------------------------------------------------------------------------------
@@ -313,12 +282,12 @@ def select_top(scores, out_labels, out_scores):
 
 
 @kernel
-def select_by_estimate(i, X, W, bias_scores, estimates, error, budget, out_labels, out_scores):
+def select_by_estimate(i, X, index, estimates, error, budget, out_labels, out_scores):
     """The best labels by score, best first; False where that would take more than `budget` scores."""
     heap_top(estimates, out_labels, out_scores)
     for c in range(len(out_labels)):
         label = out_labels[c]
-        out_scores[c] = score_label(i, label, X, W, bias_scores)
+        out_scores[c] = score_label(i, label, X, index)
         estimates[label] = -np.inf
     make_heap(out_scores, out_labels)
     budget -= len(out_labels)
@@ -327,7 +296,7 @@ def select_by_estimate(i, X, W, bias_scores, estimates, error, budget, out_label
         if budget < 1:
             return False
         budget -= 1
-        score = score_label(i, label, X, W, bias_scores)
+        score = score_label(i, label, X, index)
         if ranks_below(out_scores[0], out_labels[0], score, label):
             out_scores[0], out_labels[0] = score, label
             sift_down(out_scores, out_labels, len(out_labels), 0)
@@ -337,18 +306,18 @@ def select_by_estimate(i, X, W, bias_scores, estimates, error, budget, out_label
 
 
 @kernel
-def top_rows(X, lists, W, columns, spill, peaks, bias_scores, price, buffer, work, out_labels, out_scores):
-    """Returns how many rows were done by estimate."""
-    (factors, numbers), (n, k), L, by_estimate = work, out_labels.shape, len(W[2]) - 1, 0
+def top_rows(X, index, scores, factors, numbers, out_labels, out_scores):
+    """The best labels of every row; returns how many rows were done by estimate."""
+    (n, k), L, by_estimate = out_labels.shape, len(index.W_indptr) - 1, 0
     for i in range(n):
-        count, budget, error = list_columns(i, X, lists, columns, peaks, price, factors, numbers)
+        count, budget, error = list_columns(i, X, index, factors, numbers)
         if count > 0 and error < np.inf and budget >= 2 * k:
-            estimate_row(i, X, lists, columns, spill, bias_scores, factors, numbers, count, buffer)
-            if select_by_estimate(i, X, W, bias_scores, buffer[:L], error, budget, out_labels[i], out_scores[i]):
+            estimate_row(i, X, index, factors, numbers, count, scores)
+            if select_by_estimate(i, X, index, scores[:L], error, budget, out_labels[i], out_scores[i]):
                 by_estimate += 1
                 continue
-        score_row(i, X, lists, bias_scores, buffer)
-        select_top(buffer[:L], out_labels[i], out_scores[i])
+        score_row(i, X, index, scores)
+        select_top(scores[:L], out_labels[i], out_scores[i])
     return by_estimate
 
 
@@ -356,42 +325,44 @@ def top_rows(X, lists, W, columns, spill, peaks, bias_scores, price, buffer, wor
 
 
 @kernel
-def append_by_estimate(i, X, W, bias_scores, estimates, error, budget, threshold, found, at):
-    """Append the labels above `threshold`; returns the new end, or -1 where it would take more than `budget` scores."""
-    limit = np.float32(threshold - error)
-    label = next_above(estimates, 0, limit)
-    while label < len(estimates):
-        if budget < 1:
-            return -1
-        budget -= 1
-        if score_label(i, label, X, W, bias_scores) > threshold:
-            found[at] = label
-            at += 1
-        label = next_above(estimates, label + 1, limit)
+def append_above(scores, threshold, found, at):
+    """Append the labels above `threshold`; returns the new end."""
+    label = next_above(scores, 0, threshold)
+    while label < len(scores):
+        found[at] = label
+        at += 1
+        label = next_above(scores, label + 1, threshold)
     return at
 
 
 @kernel
-def rows_above(X, lists, W, columns, spill, peaks, bias_scores, price, buffer, work, threshold, first_row, found, ends):
+def append_by_estimate(i, X, index, estimates, error, budget, threshold, found, at):
+    """The same from estimates; -1 where that would take more than `budget` scores."""
+    end = append_above(estimates, np.float32(threshold - error), found, at)
+    if end - at > budget:
+        return -1
+    for c in range(at, end):
+        if score_label(i, found[c], X, index) > threshold:
+            found[at] = found[c]
+            at += 1
+    return at
+
+
+@kernel
+def rows_above(X, index, scores, factors, numbers, threshold, first_row, found, ends):
     """Append to `found` the labels above `threshold` of the rows from `first_row` on, while there is room for a whole
     row; returns the first row that is not done."""
-    (factors, numbers), n, L = work, len(ends) - 1, len(W[2]) - 1
-    estimates = buffer[:L]
+    n, L = len(ends) - 1, len(index.W_indptr) - 1
     for i in range(first_row, n):
         if ends[i] + L > len(found):
             return i
-        at = -1
-        count, budget, error = list_columns(i, X, lists, columns, peaks, price, factors, numbers)
+        end = -1
+        count, budget, error = list_columns(i, X, index, factors, numbers)
         if count > 0 and error < np.inf:
-            estimate_row(i, X, lists, columns, spill, bias_scores, factors, numbers, count, buffer)
-            at = append_by_estimate(i, X, W, bias_scores, estimates, error, budget, threshold, found, ends[i])
-        if at < 0:
-            at = ends[i]
-            score_row(i, X, lists, bias_scores, buffer)
-            label = next_above(buffer[:L], 0, threshold)
-            while label < L:
-                found[at] = label
-                at += 1
-                label = next_above(buffer[:L], label + 1, threshold)
-        ends[i + 1] = at
+            estimate_row(i, X, index, factors, numbers, count, scores)
+            end = append_by_estimate(i, X, index, scores[:L], error, budget, threshold, found, ends[i])
+        if end < 0:
+            score_row(i, X, index, scores)
+            end = append_above(scores[:L], threshold, found, ends[i])
+        ends[i + 1] = end
     return n

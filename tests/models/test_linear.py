@@ -179,6 +179,15 @@ def test_rows_of_the_wrong_width_never_reach_a_kernel():
                 call(X)
 
 
+def test_rows_out_of_order_never_reach_a_kernel():
+    indptr, values = np.array([0, 2]), np.ones(2, np.float32)
+    for indices in ([3, 1], [2, 2]):
+        X = sp.csr_array((values, np.array(indices), indptr), shape=(1, 6))
+        for call in (random_model().predict_topk, random_model().predict_above):
+            with pytest.raises(InputError, match=r"unsorted or repeated features; call X.sum_duplicates\(\) before"):
+                call(X)
+
+
 def test_explain_takes_one_row():
     with pytest.raises(InputError, match=r"takes one row, but 2 were given; pass X\[\[i\]\]"):
         random_model().explain(random_rows(n=2), 0)

@@ -167,8 +167,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         store.write_model(folder, self.model_, store.Training(self.method, self.saved_params()))
 
     def saved_params(self) -> dict[str, Any]:
-        """Parameters that JSON can hold; `n_jobs` and `random_state` concern the machine and the run, not the model."""
-        return {name: value for name, value in self.get_params().items() if name not in ("n_jobs", "random_state")}
+        """Parameters for the manifest: not `n_jobs` and `random_state`, which concern the run, and no arrays."""
+        own = self.get_params().items()
+        return {name: value for name, value in own if name not in ("n_jobs", "random_state") and np.ndim(value) == 0}
 
     @classmethod
     def _fitted(cls, model: LinearModel, params: Mapping[str, Any], *, where: str | os.PathLike[str]) -> Self:

@@ -21,7 +21,7 @@ from longtail.errors import InputError
 from longtail.models.index import InvertedIndex
 from longtail.topk import TopK
 
-ROWS_PER_BLOCK = 1024  # rows a thread scores at a time: bounds memory and keeps Ctrl-C quick
+ROWS_PER_BLOCK = 256  # rows a thread scores at a time: small, so that threads end together and Ctrl-C is quick
 
 
 class FeaturePipeline(Protocol):
@@ -85,7 +85,7 @@ class LinearModel:
 
     @cached_property
     def index(self) -> InvertedIndex:
-        """W by feature, made at the first prediction."""
+        """W made ready for scoring, at the first prediction."""
         return InvertedIndex.of(self.W, self.n_features, self.bias)
 
     # --- prediction; X is canonical (longtail.check) -----------------------------------------------------------------
@@ -94,6 +94,8 @@ class LinearModel:
         """The k best labels of every row, exactly; equal scores rank by label id. k is cut to the number of labels."""
         self._check_width(X)
         index, k = self.index, min(k, self.n_labels)  # the index is made here once, not in every thread
+        if X.shape[0] <= ROWS_PER_BLOCK:  # a service asks row by row: no threads, no copies
+            return index.top(X, k)
         labels, scores = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
 
         def fill(rows: range) -> None:
@@ -109,6 +111,7 @@ class LinearModel:
         self._check_width(X)
         index = self.index
         blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
+        n_jobs = 1 if len(blocks) == 1 else n_jobs
         parts = list(parallel.run(lambda rows: index.above(X[rows.start : rows.stop], threshold), blocks, n_jobs))
         indices = np.concatenate([found for found, _ in parts]) if parts else np.empty(0, np.int32)
         counts = np.concatenate([np.diff(ends) for _, ends in parts]) if parts else np.empty(0, np.int64)
@@ -143,9 +146,11 @@ class LinearModel:
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
 
     def _check_width(self, X: sp.csr_array) -> None:
-        """A kernel would follow a feature that W lacks out of bounds."""
+        """A kernel would follow a feature that W lacks out of bounds, and overlook one that is out of order."""
         if X.format != "csr" or X.shape[1] != self.n_features:
             raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
+        if not X.has_canonical_format:
+            raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() before")
 
     # --- names -------------------------------------------------------------------------------------------------------
 

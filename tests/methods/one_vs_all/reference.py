@@ -1,4 +1,7 @@
-"""Slow, obvious twins of the one-vs-all kernels: dense float64 NumPy, one formula a function."""
+"""Slow, obvious twins of the one-vs-all kernels: dense float64 NumPy, one formula a function.
+
+C is one cost for all rows, or an array with one for each.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +29,15 @@ def loss_curvature(loss, m):
 
 
 def objective(loss, A, y, C, w):
-    return 0.5 * w @ w + C * loss_value(loss, y * (A @ w)).sum()
+    return 0.5 * w @ w + (C * loss_value(loss, y * (A @ w))).sum()
 
 
 def gradient(loss, A, y, C, w):
-    return w + C * A.T @ (y * loss_slope(loss, y * (A @ w)))
+    return w + A.T @ (C * y * loss_slope(loss, y * (A @ w)))
 
 
 def hessian(loss, A, y, C, w):
-    return np.eye(A.shape[1]) + C * A.T @ (loss_curvature(loss, y * (A @ w))[:, None] * A)
+    return np.eye(A.shape[1]) + A.T @ ((C * loss_curvature(loss, y * (A @ w)))[:, None] * A)
 
 
 def mean_separating(A, y, s, t):

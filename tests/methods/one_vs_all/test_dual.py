@@ -106,6 +106,37 @@ def test_the_dual_solver_refuses_the_logistic_loss():
         lt.OneVsAll(solver="dual", loss="logistic").fit(np.eye(2), [0, 1])
 
 
+@pytest.mark.parametrize("solver", ["dual", "newton"])
+def test_positive_weights_multiply_the_cost_of_a_labels_own_rows(solver):
+    X, Y = text_like(9, L=6)
+    weights = np.array([1.0, 3.0, 0.2, 5.0, 1.0, 2.0])
+    clf = lt.OneVsAll(C=0.5, positive_weight=weights, solver=solver, tol=1e-5, prune=0.0).fit(X, Y)
+    for label in range(6):
+        y = signs(Y, label)
+        best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), y, np.where(y > 0, 0.5 * weights[label], 0.5))
+        assert clf.outcome_.objective[label] == pytest.approx(best, rel=1e-4)
+    one = lt.OneVsAll(C=0.5, positive_weight=3.0, solver=solver, tol=1e-5, prune=0.0).fit(X, Y)
+    assert one.outcome_.objective[1] == clf.outcome_.objective[1]
+
+
+def test_labels_on_the_same_rows_with_different_weights_are_no_twins():
+    X, Y = text_like(5, L=2)
+    clf = lt.OneVsAll(positive_weight=[1.0, 9.0, 1.0]).fit(X, sp.csr_array(Y[:, [0, 0, 0]]))
+    objective = clf.outcome_.objective
+    assert objective[0] == objective[2] != objective[1]
+
+
+@pytest.mark.parametrize("weight", ["two", True, [1.0, 2.0], 0.0, -1.0, float("nan"), [[1.0]]])
+def test_bad_positive_weights_are_refused(weight):
+    with pytest.raises(InputError, match="The 'positive_weight' parameter of OneVsAll must be"):
+        lt.OneVsAll(positive_weight=weight).fit(np.eye(3), [0, 1, 2])
+
+
+def test_an_array_of_positive_weights_is_not_saved(tmp_path):
+    lt.OneVsAll(positive_weight=[1.0, 2.0]).fit(np.eye(2), [0, 1]).save(tmp_path / "model")
+    assert lt.load(tmp_path / "model").positive_weight == 1.0
+
+
 def test_twin_labels_are_solved_once_and_get_the_same_weights(monkeypatch):
     X, Y = text_like(5, L=6)
     doubled = sp.csr_array(sp.hstack([Y, Y[:, [3, 1]]]))
@@ -199,15 +230,17 @@ def test_descend_reaches_the_optimum_of_the_working_set(C):
     count = dual_kernels.gather(R, rows, 60, s)
     np.testing.assert_array_equal(np.sort(s.features[:count]), np.unique(X.indices))
     alpha, w = np.zeros(60), np.zeros(count, np.float32)
-    D, norm, bias_weight = dual_kernels.descend(
-        s.x, s.j, s.ends, R.squares, rows, 60, n_positive, 1.0, C, 1e-6, alpha, s.order, w
+    D, norm, bias_weight, positive_loss = dual_kernels.descend(
+        s.x, s.j, s.ends, R.squares, rows, 60, n_positive, 1.0, C, 3 * C, 1e-6, alpha, s.order, w
     )
+    cost = np.where(y > 0, 3 * C, C)
     A = ref.augmented(X, 1.0)
     full = np.zeros(A.shape[1])
     full[s.features[:count]], full[-1] = w, bias_weight
     np.testing.assert_allclose(full, A.T @ (alpha * y), atol=1e-4)  # w = sum alpha y x
     assert norm == pytest.approx(full @ full, rel=1e-5)
-    assert pytest.approx(alpha.sum() - 0.5 * full @ full - (alpha**2).sum() / (4 * C), rel=1e-4) == D
-    best = ref.optimum("squared_hinge", A, y, C)
+    assert pytest.approx(alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost)).sum(), rel=1e-4) == D
+    assert positive_loss == pytest.approx((np.maximum(0, 1 - A @ full)[y > 0] ** 2).sum(), rel=1e-3, abs=1e-6)
+    best = ref.optimum("squared_hinge", A, y, cost)
     assert pytest.approx(best, rel=1e-4) == D
-    assert ref.objective("squared_hinge", A, y, C, full) == pytest.approx(best, rel=1e-4)
+    assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)

@@ -88,7 +88,7 @@ class Dual:
         wanted = frozen(labels, np.uint64)
         while space.cursor[1] < len(labels):
             ended = kernels.prepare(
-                self.rows, p.rows_of, p.rows_indptr, wanted, self.C, self.tol, space.cursor, space.lanes,
+                self.rows, p.rows_of, p.rows_indptr, p.weights, wanted, self.C, self.tol, space.cursor, space.lanes,
                 space.scratch, space.out,
             )  # fmt: skip
             if ended != kernels.DONE:

@@ -75,15 +75,17 @@ def gather(X, rows, n_rows, scratch):
 
 
 @kernel
-def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, tol, alpha, order, w):
+def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cost, tol, alpha, order, w):
     """Coordinate descent on D over the rows of the working set, from `alpha`, until their violations sum to tol D.
 
-    Row i alone is optimal at alpha_i - G / Q, cut at 0, with G = y_i x_i.w - 1 + alpha_i / 2C, Q = |x_i|^2 + 1 / 2C.
-    The gap is the sum of C G^2 over rows with slack, so that sum, as met in a pass, tells when to stop. Rows with alpha
-    0 and a large G leave (shrinking) until the others are done. `order` is shuffled by a fixed sequence.
-    Returns D, |w|^2 and the bias weight; w holds the weights of the renumbered features.
+    Row i alone is optimal at alpha_i - G / Q, cut at 0, with G = y_i x_i.w - 1 + alpha_i / 2c, Q = |x_i|^2 + 1 / 2c and
+    c its cost, positive_cost or C. The gap is the sum of c G^2 over rows with slack, so that sum, as met in a pass,
+    tells when to stop. Rows with alpha 0 and a large G leave (shrinking) until the others are done. `order` is shuffled
+    by a fixed sequence.
+    Returns D, |w|^2, the bias weight and the squared slacks of the positives; w holds the weights of the renumbered
+    features.
     """
-    half = 1.0 / (2.0 * C)
+    positive_half, negative_half = 1.0 / (2.0 * positive_cost), 1.0 / (2.0 * C)
     bias_weight, D = 0.0, 0.0
     for r in range(n_rows):
         order[r] = r
@@ -91,6 +93,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, tol, alpha, 
             signed = alpha[r] if r < n_positive else -alpha[r]
             add_entries(x, j, ends[r], ends[r + 1], np.float32(signed), w)
             bias_weight += signed * bias
+            half = positive_half if r < n_positive else negative_half
             D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
     D -= 0.5 * (squared_norm(w) + bias_weight * bias_weight)
     state = np.uint64(88172645463325252)
@@ -106,7 +109,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, tol, alpha, 
         a = 0
         while a < n_active:
             r = order[a]
-            y = 1.0 if r < n_positive else -1.0
+            y, half = (1.0, positive_half) if r < n_positive else (-1.0, negative_half)
             G = y * (dot_entries(x, j, ends[r], ends[r + 1], w) + bias * bias_weight) - 1.0 + alpha[r] * half
             if alpha[r] == 0.0 and G >= 0.0:
                 if limit < G:
@@ -116,7 +119,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, tol, alpha, 
                     a += 1
                 continue
             a += 1
-            violation += C * G * G
+            violation += G * G * 0.5 / half
             worst = max(worst, abs(G))
             Q = squares[rows[r]] + bias * bias + half
             change = max(-G / Q, -alpha[r])
@@ -134,9 +137,13 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, tol, alpha, 
             n_active, limit = n_rows, np.inf  # all rows once more, before it counts
     norm = squared_norm(w) + bias_weight * bias_weight
     D = -0.5 * norm
+    positive_loss = 0.0
     for r in range(n_rows):
-        D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
-    return D, norm, bias_weight
+        D += alpha[r] - alpha[r] * alpha[r] * 0.5 * (positive_half if r < n_positive else negative_half)
+        if r < n_positive:
+            z = dot_entries(x, j, ends[r], ends[r + 1], w) + bias * bias_weight
+            positive_loss += max(0.0, 1.0 - z) ** 2
+    return D, norm, bias_weight, positive_loss
 
 
 @kernel
@@ -194,7 +201,7 @@ def fill_lane(b, lanes, scratch, count, factor):
 
 
 @kernel
-def begin_lane(b, X, positives, lanes, scratch):
+def begin_lane(b, X, positives, cost, lanes, scratch):
     """Lane b takes up the label with these rows, and guesses its weights; returns DONE or what it has no room for."""
     lanes.want[b] = max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives))
     if len(positives) + lanes.want[b] > lanes.rows.shape[1] or 2 * lanes.want[b] > lanes.found.shape[1]:
@@ -207,7 +214,7 @@ def begin_lane(b, X, positives, lanes, scratch):
         lanes.positive[positives[a]] |= np.uint16(1) << np.uint16(b)
         lanes.member[positives[a]] |= np.uint16(1) << np.uint16(b)
     lanes.n_rows[b] = lanes.n_positive[b] = len(positives)
-    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
+    lanes.cost[b], lanes.rounds[b], lanes.phase[b] = cost, 0, GUESSED
     return DONE
 
 
@@ -227,13 +234,15 @@ def solve_lane(b, X, C, tol, lanes, scratch):
     w = scratch.w[:count]
     w[:] = 0.0
     inner = INNER_TOLERANCE * tol * 0.5 ** (lanes.rounds[b] - 1)
-    D, norm, bias_weight = descend(
-        scratch.x, scratch.j, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, inner,
+    D, norm, bias_weight, positive_loss = descend(
+        scratch.x, scratch.j, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, lanes.cost[b],
+        inner,
         lanes.alpha[b], scratch.order, w,
     )  # fmt: skip
     fill_lane(b, lanes, scratch, count, np.float32(1.0))
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * bias_weight
     lanes.dual[b], lanes.norm[b], lanes.bias_weight[b] = D, norm, bias_weight
+    lanes.positive_loss[b] = positive_loss
     lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * tol * max(D, 0.0) / (C * len(X.base)))
     lanes.phase[b] = TO_CHECK
     return DONE
@@ -280,7 +289,7 @@ def grow_lane(b, lanes):
 
 
 @kernel
-def prepare(X, rows_of, rows_indptr, labels, C, tol, cursor, lanes, scratch, out):
+def prepare(X, rows_of, rows_indptr, weights, labels, C, tol, cursor, lanes, scratch, out):
     """Every lane without work takes the next label and guesses; every lane with a working set solves it.
 
     Returns DONE, or which buffer was too small (then call again with a larger one).
@@ -291,7 +300,7 @@ def prepare(X, rows_of, rows_indptr, labels, C, tol, cursor, lanes, scratch, out
         if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
             label = labels[cursor[0]]
             positives = rows_of[rows_indptr[label] : rows_indptr[label + np.uint64(1)]]
-            ended = begin_lane(b, X, positives, lanes, scratch)
+            ended = begin_lane(b, X, positives, C * weights[label], lanes, scratch)
             if ended == DONE:
                 lanes.position[b] = cursor[0]
                 cursor[0] += 1
@@ -311,7 +320,7 @@ def settle(C, tol, prune, cursor, lanes, out):
     """After the pass: labels whose gap is small enough leave, the others take in the rows that they overlooked."""
     for b in range(len(lanes.phase)):
         if lanes.phase[b] == TO_CHECK:
-            P = 0.5 * lanes.norm[b] + C * lanes.loss[b]
+            P = 0.5 * lanes.norm[b] + C * lanes.loss[b] + (lanes.cost[b] - C) * lanes.positive_loss[b]
             gap = P - lanes.dual[b]
             if gap <= tol * P or lanes.rounds[b] == MAX_ROUNDS:
                 close_lane(b, P, gap, gap <= tol * P, prune, lanes, out, cursor[1])

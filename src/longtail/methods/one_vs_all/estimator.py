@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,9 +42,13 @@ class OneVsAll(ExtremeClassifier):
         truncated Newton of the papers, for both losses. "auto": "dual" where it applies. Both reach the same optimum.
     start : {"msi", "zero", "bias", "ova-primal", "tree"}, default="msi"
         First weights of "newton": mean-separating; zero; the bias feature alone; the solution for a label that no row
-        has; that of the most similar label. All lead to the same optimum, "msi" most quickly. Options follow a colon:
-        "msi:s=1,t=-3", "bias:factor=0.9", "ova-primal:stop=strict", "tree:stop=strict". "dual" always begins with the
-        rows that a mean-separating vector scores highest.
+        has; that of the most similar label. All lead to the same optimum: "msi" most quickly with the squared hinge,
+        "ova-primal" with the logistic loss. Options follow a colon: "msi:s=1,t=-3", "bias:factor=0.9",
+        "ova-primal:stop=strict", "tree:stop=strict". "dual" always begins with the rows that a mean-separating vector
+        scores highest.
+    positive_weight : float or array of n_labels floats, default=1.0
+        Multiplies C for the rows that have the label: above 1, missing a row costs more than a false alarm. One number
+        for all labels, or one for each; an array is not kept in the saved parameters.
     prune : float, default=0.01
         Weights smaller than this in absolute value are cut to zero after training. 0 keeps all.
     tol : float, default=0.01
@@ -99,6 +103,7 @@ class OneVsAll(ExtremeClassifier):
         loss: str = "squared_hinge",
         solver: str = "auto",
         start: str = "msi",
+        positive_weight: float | Sequence[float] | np.ndarray = 1.0,
         prune: float = 0.01,
         tol: float = 0.01,
         max_iter: int = 100,
@@ -110,6 +115,7 @@ class OneVsAll(ExtremeClassifier):
         self.loss = loss
         self.solver = solver
         self.start = start
+        self.positive_weight = positive_weight
         self.prune = prune
         self.tol = tol
         self.max_iter = max_iter
@@ -147,7 +153,7 @@ class OneVsAll(ExtremeClassifier):
         return LinearModel(stack_rows(parts, order), problem.n_features, problem.bias)
 
     def _solver(self, X: sp.csr_array, Y: sp.csr_array) -> Dual | Newton:
-        problem = Problem.of(X, Y, self.bias)
+        problem = Problem.of(X, Y, self.bias, check.per_label(self, "positive_weight", Y.shape[1]))
         if self.solver != "newton" and self.loss == "squared_hinge":
             rows = rows_of(X, problem)
             if suits_float32(rows):

@@ -32,6 +32,7 @@ class Lanes(NamedTuple):
     phase: np.ndarray
     position: np.ndarray  # of the label among those to solve
     rounds: np.ndarray
+    cost: np.ndarray  # of the label's own rows; C for all others
     n_rows: np.ndarray  # the working set: rows, the positives first, and their alphas
     n_positive: np.ndarray
     rows: np.ndarray
@@ -48,7 +49,8 @@ class Lanes(NamedTuple):
     n_found: np.ndarray  # rows outside the working set with large slack, and their slack
     found: np.ndarray
     found_slack: np.ndarray
-    loss: np.ndarray
+    loss: np.ndarray  # sum of squared slacks, of all rows and of the positives
+    positive_loss: np.ndarray
     dual: np.ndarray  # D(alpha), |w|^2 and the bias weight
     norm: np.ndarray
     bias_weight: np.ndarray
@@ -91,13 +93,13 @@ class Space:
 
         self.cursor = np.zeros(2, np.int64)  # next label, labels done
         self.lanes = Lanes(
-            phase=whole(), position=whole(), rounds=whole(), n_rows=whole(), n_positive=whole(),
-            rows=np.zeros((LANES, 0), np.uint32), alpha=np.zeros((LANES, 0)), n_features=whole(),
+            phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LANES), n_rows=whole(),
+            n_positive=whole(), rows=np.zeros((LANES, 0), np.uint32), alpha=np.zeros((LANES, 0)), n_features=whole(),
             features=np.zeros((LANES, d), np.uint32), panel=np.zeros((d, LANES), np.float32), factor=floats(),
             offset=floats(), positive=np.zeros(n, np.uint16), member=np.zeros(n, np.uint16), tau=floats(),
             want=whole(), n_found=whole(), found=np.zeros((LANES, 0), np.uint32),
-            found_slack=np.zeros((LANES, 0), np.float32), loss=np.zeros(LANES), dual=np.zeros(LANES),
-            norm=np.zeros(LANES), bias_weight=np.zeros(LANES),
+            found_slack=np.zeros((LANES, 0), np.float32), loss=np.zeros(LANES), positive_loss=np.zeros(LANES),
+            dual=np.zeros(LANES), norm=np.zeros(LANES), bias_weight=np.zeros(LANES),
         )  # fmt: skip
         self.scratch = Scratch(
             slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),

@@ -39,14 +39,13 @@ class Newton:
     def solve(self, labels: np.ndarray) -> tuple[sp.csr_array, Outcome]:
         """The pruned weights of `labels`, one row each, and how they ended."""
         p, solved, parts, outcomes = self.problem, [], [], []
-        y, rows = np.full(p.n_samples, -1.0), np.empty((2, p.n_samples))
-        columns, active = np.empty((6, p.D)), np.empty(p.n_samples, np.uint32)
+        rows, columns, active = p.newton_space()
         for chunk, W in self.start.walk(labels):
             n = len(chunk)
             status, steps, figures = np.empty(n, np.int8), np.empty(n, np.int32), np.empty((n, 4))
             kernels.newton_block(
-                *p.X, p.bias, LOSSES[self.loss], p.rows_of, p.rows_indptr, chunk, p.x_sum, self.C, self.tol,
-                self.max_iter, y, rows, columns, active, W, status, steps, figures,
+                *p.X, p.bias, LOSSES[self.loss], p.rows_of, p.rows_indptr, p.weights, chunk, p.x_sum, self.C,
+                self.tol, self.max_iter, rows, columns, active, W, status, steps, figures,
             )  # fmt: skip
             pruned = W.astype(np.float32)  # a copy: the start may go on from W
             pruned[np.abs(W) < self.prune] = 0.0

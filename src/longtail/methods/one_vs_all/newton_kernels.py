@@ -1,9 +1,10 @@
 """Compiled loops of newton.py.   [Schultheis & Babbar 2022], section 2, eqs (3)-(13)
 
-    min_w f(w) = 1/2 w.w + C sum_i phi(y_i z_i),       z_i = x_i.w + bias w_b                            (3), (4)
+    min_w f(w) = 1/2 w.w + sum_i c_i phi(y_i z_i),       z_i = x_i.w + bias w_b                          (3), (4)
 
-with y_i = +1 for the rows that have the label and -1 for the others, and phi the squared hinge max(0, 1 - m)^2 (5) or
-the logistic loss log(1 + exp(-m)). Each step minimises the quadratic model (6) by preconditioned conjugate gradients
+with y_i = +1 for the rows that have the label and -1 for the others, c_i = C times the label's weight for the former
+and C for the latter (the paper has 1 for all), and phi the squared hinge max(0, 1 - m)^2 (5) or the logistic loss
+log(1 + exp(-m)). Each step minimises the quadratic model (6) by preconditioned conjugate gradients
 on (7), with Hessian products (11) over the active rows (19), (20) only, and backtracks along the direction found.
 
 Symbols  X (n, d) CSR, its bias column implicit with the value `bias`; w, g, s, ... (D,), D = d + 1 with bias, else d.
@@ -94,12 +95,12 @@ def margins(X_data, X_indices, X_indptr, bias, v, out):
 
 
 @kernel
-def objective(loss, y, z, C, wTw):
+def objective(loss, y, z, cost, wTw):
     """f of (3) at scores z"""
     total = 0.0
     for i in range(len(z)):
-        total += loss_value(loss, y[i] * z[i])
-    return 0.5 * wTw + C * total
+        total += cost[i] * loss_value(loss, y[i] * z[i])
+    return 0.5 * wTw + total
 
 
 @kernel
@@ -114,31 +115,31 @@ def find_active(loss, y, z, active):
 
 
 @kernel
-def gradient(X_data, X_indices, X_indptr, bias, loss, y, z, C, w, active, n_active, out):
-    """out = w + C sum_i phi'(y_i z_i) y_i x_i. Where phi'' is zero, so is phi'."""
+def gradient(X_data, X_indices, X_indptr, bias, loss, y, z, cost, w, active, n_active, out):
+    """out = w + sum_i c_i phi'(y_i z_i) y_i x_i. Where phi'' is zero, so is phi'."""
     out[:] = w
     for a in range(n_active):
         i = active[a]
-        add_row(i, X_data, X_indices, X_indptr, bias, C * loss_slope(loss, y[i] * z[i]) * y[i], out)
+        add_row(i, X_data, X_indices, X_indptr, bias, cost[i] * loss_slope(loss, y[i] * z[i]) * y[i], out)
 
 
 @kernel
-def hessian_times(X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_active, v, out):
-    """out = v + C sum over active i of phi''(y_i z_i) (x_i.v) x_i                                      (11), (20)"""
+def hessian_times(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, v, out):
+    """out = v + sum over active i of c_i phi''(y_i z_i) (x_i.v) x_i                                      (11), (20)"""
     out[:] = v
     for a in range(n_active):
         i = active[a]
         Xv = row_dot(i, X_data, X_indices, X_indptr, bias, v)
-        add_row(i, X_data, X_indices, X_indptr, bias, C * loss_curvature(loss, y[i] * z[i]) * Xv, out)
+        add_row(i, X_data, X_indices, X_indptr, bias, cost[i] * loss_curvature(loss, y[i] * z[i]) * Xv, out)
 
 
 @kernel
-def preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_active, out):
+def preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, out):
     """out = 0.99 + 0.01 diag(H)"""
     out[:] = 1.0
     for a in range(n_active):
         i = active[a]
-        factor = PRECONDITIONER * C * loss_curvature(loss, y[i] * z[i])
+        factor = PRECONDITIONER * cost[i] * loss_curvature(loss, y[i] * z[i])
         for p in range(X_indptr[i], X_indptr[i + 1]):
             out[X_indices[p]] += factor * X_data[p] * X_data[p]
         if bias > 0.0:
@@ -146,19 +147,19 @@ def preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_a
 
 
 @kernel
-def dual_value(loss, y, z, C, w, g):
-    """D(alpha) at alpha_i = -C phi'(y_i z_i), whose weights sum_i alpha_i y_i x_i are w - g: no objective is below."""
+def dual_value(loss, y, z, cost, w, g):
+    """D(alpha) at alpha_i = -c_i phi'(y_i z_i), whose weights sum_i alpha_i y_i x_i are w - g: a lower bound."""
     total = 0.0
     for i in range(len(z)):
         a = -loss_slope(loss, y[i] * z[i])
         if loss == SQUARED_HINGE:
-            total += a - 0.25 * a * a
+            total += cost[i] * (a - 0.25 * a * a)
         elif 0.0 < a < 1.0:
-            total -= a * math.log(a) + (1.0 - a) * math.log1p(-a)
+            total -= cost[i] * (a * math.log(a) + (1.0 - a) * math.log1p(-a))
     norm = 0.0
     for j in range(len(w)):
         norm += (w[j] - g[j]) ** 2
-    return C * total - 0.5 * norm
+    return total - 0.5 * norm
 
 
 @kernel
@@ -174,7 +175,7 @@ def dot(a, b):
 
 @kernel
 def newton_direction(
-    X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_active, g, M, s, r, direction, H_direction
+    X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, g, M, s, r, direction, H_direction
 ):
     """s, an approximate solution of H s = -g (7), by preconditioned conjugate gradients from s = 0; returns g.s."""
     zTr = 0.0
@@ -186,7 +187,7 @@ def newton_direction(
     tolerance = min(CG_TOLERANCE, math.sqrt(math.sqrt(zTr)))
     Q = 0.0
     for iteration in range(1, max(len(g), 5) + 1):
-        hessian_times(X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_active, direction, H_direction)
+        hessian_times(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, direction, H_direction)
         curvature = dot(direction, H_direction)
         if curvature <= 1e-16:
             break
@@ -212,14 +213,14 @@ def newton_direction(
 
 
 @kernel
-def line_search(loss, y, z, Xs, C, wTw, wTs, sTs, gTs, f):
+def line_search(loss, y, z, Xs, cost, wTw, wTs, sTs, gTs, f):
     """The first step of 1, 1/2, 1/4, ... that lowers f enough, and f there; step 0 if none of them does."""
     step = 1.0
     for _ in range(MAX_HALVINGS):
         total = 0.0
         for i in range(len(z)):
-            total += loss_value(loss, y[i] * (z[i] + step * Xs[i]))
-        f_new = 0.5 * (wTw + 2.0 * step * wTs + step * step * sTs) + C * total
+            total += cost[i] * loss_value(loss, y[i] * (z[i] + step * Xs[i]))
+        f_new = 0.5 * (wTw + 2.0 * step * wTs + step * step * sTs) + total
         if f_new - f <= SUFFICIENT_DECREASE * step * gTs:
             return step, f_new
         step *= 0.5
@@ -227,40 +228,40 @@ def line_search(loss, y, z, Xs, C, wTw, wTs, sTs, gTs, f):
 
 
 @kernel
-def gradient_norm_at_zero(X_data, X_indices, X_indptr, bias, loss, positives, x_sum, C, out):
-    """|g(0)| = C |phi'(0)| |2 sum over P of x_i - sum of all x_i|"""
+def gradient_norm_at_zero(X_data, X_indices, X_indptr, bias, loss, positives, x_sum, C, weight, out):
+    """|g(0)| = C |phi'(0)| |(1 + weight) sum over P of x_i - sum of all x_i|"""
     for j in range(len(x_sum)):
         out[j] = -x_sum[j]
     for a in range(len(positives)):
-        add_row(positives[a], X_data, X_indices, X_indptr, bias, 2.0, out)
+        add_row(positives[a], X_data, X_indices, X_indptr, bias, 1.0 + weight, out)
     return C * abs(loss_slope(loss, 0.0)) * math.sqrt(dot(out, out))
 
 
 @kernel
 def newton_one(
-    X_data, X_indices, X_indptr, bias, loss, y, positives, x_sum, C, tol, max_iter, w, rows, columns, active
+    X_data, X_indices, X_indptr, bias, loss, positives, weight, x_sum, C, tol, max_iter, w, rows, columns, active
 ):
     """Solve one label from the start `w`, in place.
 
     Returns status, Newton steps, f, relative duality gap, |g| / |g(0)| and mean active rows.
     """
-    n = len(y)
-    z, Xs = rows[0], rows[1]
+    z, Xs, y, cost = rows[0], rows[1], rows[2], rows[3]
+    n = len(z)
     g, M, s, r, direction, H_direction = columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]
 
     # 0) the scale of the stopping rule (12), (13)
-    g0_norm = gradient_norm_at_zero(X_data, X_indices, X_indptr, bias, loss, positives, x_sum, C, g)
+    g0_norm = gradient_norm_at_zero(X_data, X_indices, X_indptr, bias, loss, positives, x_sum, C, weight, g)
     limit = tol * max(1, min(len(positives), n - len(positives))) / n * g0_norm
 
     # 1) the start
     margins(X_data, X_indices, X_indptr, bias, w, z)
     wTw = dot(w, w)
-    f = objective(loss, y, z, C, wTw)
+    f = objective(loss, y, z, cost, wTw)
     active_total, steps, status = 0, 0, MAX_ITER
     while True:
         # 2) gradient on the active rows, and the stopping rule
         n_active = find_active(loss, y, z, active)
-        gradient(X_data, X_indices, X_indptr, bias, loss, y, z, C, w, active, n_active, g)
+        gradient(X_data, X_indices, X_indptr, bias, loss, y, z, cost, w, active, n_active, g)
         g_norm = math.sqrt(dot(g, g))
         if g_norm <= limit:
             status = CONVERGED
@@ -270,14 +271,14 @@ def newton_one(
         active_total += n_active
 
         # 3) Newton direction
-        preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_active, M)
+        preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, M)
         gTs = newton_direction(
-            X_data, X_indices, X_indptr, bias, loss, y, z, C, active, n_active, g, M, s, r, direction, H_direction
+            X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, g, M, s, r, direction, H_direction
         )
 
         # 4) step length, and the step
         margins(X_data, X_indices, X_indptr, bias, s, Xs)
-        step, f_new = line_search(loss, y, z, Xs, C, wTw, dot(w, s), dot(s, s), gTs, f)
+        step, f_new = line_search(loss, y, z, Xs, cost, wTw, dot(w, s), dot(s, s), gTs, f)
         if step == 0.0:  # either rounding hides what little is left to gain, or the problem is badly scaled
             status = CONVERGED if -gTs <= NO_CHANGE * abs(f) else LINE_SEARCH_FAILED
             break
@@ -291,64 +292,36 @@ def newton_one(
         if abs(change) <= NO_CHANGE * abs(f):
             status = CONVERGED
             n_active = find_active(loss, y, z, active)
-            gradient(X_data, X_indices, X_indptr, bias, loss, y, z, C, w, active, n_active, g)
+            gradient(X_data, X_indices, X_indptr, bias, loss, y, z, cost, w, active, n_active, g)
             g_norm = math.sqrt(dot(g, g))
             break
     ratio = g_norm / g0_norm if g0_norm > 0.0 else 0.0
-    gap = (f - dual_value(loss, y, z, C, w, g)) / f if f > 0.0 else 0.0
+    gap = (f - dual_value(loss, y, z, cost, w, g)) / f if f > 0.0 else 0.0
     return status, steps, f, gap, ratio, active_total / max(steps, 1)
 
 
 @kernel
 def newton_block(
-    X_data,
-    X_indices,
-    X_indptr,
-    bias,
-    loss,
-    rows_of,
-    rows_indptr,
-    labels,
-    x_sum,
-    C,
-    tol,
-    max_iter,
-    y,
-    rows,
-    columns,
-    active,
-    W,
-    out_status,
-    out_steps,
-    out_figures,
-):
+    X_data, X_indices, X_indptr, bias, loss, rows_of, rows_indptr, weights, labels, x_sum, C, tol, max_iter, rows,
+    columns, active, W, out_status, out_steps, out_figures,
+):  # fmt: skip
     """Solve `labels`: W (labels, D) holds their starts, then their solutions.
 
-    rows_of, rows_indptr list the positive rows of each label. y (n,) is -1 throughout before and after.
+    rows_of, rows_indptr list the positive rows of each label, whose cost is C times its entry in `weights`.
     """
+    y, cost = rows[2], rows[3]
+    y[:] = -1.0
+    cost[:] = C
     for b in range(len(W)):
         label = labels[b]
         positives = rows_of[rows_indptr[label] : rows_indptr[label + 1]]
         for a in range(len(positives)):
-            y[positives[a]] = 1.0
+            y[positives[a]], cost[positives[a]] = 1.0, C * weights[label]
         status, steps, f, gap, ratio, mean_active = newton_one(
-            X_data,
-            X_indices,
-            X_indptr,
-            bias,
-            loss,
-            y,
-            positives,
-            x_sum,
-            C,
-            tol,
-            max_iter,
-            W[b],
-            rows,
-            columns,
-            active,
-        )
+            X_data, X_indices, X_indptr, bias, loss, positives, weights[label], x_sum, C, tol, max_iter, W[b], rows,
+            columns, active,
+        )  # fmt: skip
         out_status[b], out_steps[b] = status, steps
         out_figures[b, 0], out_figures[b, 1], out_figures[b, 2], out_figures[b, 3] = f, gap, ratio, mean_active
         for a in range(len(positives)):
-            y[positives[a]] = -1.0
+            y[positives[a]], cost[positives[a]] = -1.0, C

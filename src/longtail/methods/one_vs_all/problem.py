@@ -14,9 +14,11 @@ from longtail.compiled import csr_parts, csr_pattern, frozen
 
 @dataclass(frozen=True)
 class Problem:
-    """X as kernels take it; `rows_of[rows_indptr[label]:rows_indptr[label + 1]]` are the rows with that label; `x_sum`
-    is the sum of all rows. Vectors over features have D = n_features + 1 entries, the last for the bias feature, or
-    D = n_features without bias."""
+    """X as kernels take it, and who has which label: rows_of[rows_indptr[label] : rows_indptr[label + 1]].
+
+    `x_sum` is the sum of all rows; `weights` multiply the cost of a label's own rows. Vectors over features have
+    D = n_features + 1 entries, the last for the bias feature, or D = n_features without bias.
+    """
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     n_samples: int
@@ -26,16 +28,27 @@ class Problem:
     rows_of: np.ndarray
     rows_indptr: np.ndarray
     x_sum: np.ndarray
+    weights: np.ndarray
 
     @classmethod
-    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float) -> Problem:
+    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float, positive_weight: float | np.ndarray = 1.0) -> Problem:
         n, d = X.shape
         x_sum = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
         if bias > 0:
             x_sum = np.append(x_sum, n * bias)
         by_label = Y.T.tocsr()
         by_label.sort_indices()
-        return cls(csr_parts(X), n, d, Y.shape[1], float(bias), *csr_pattern(by_label), frozen(x_sum, np.float64))
+        weights = np.broadcast_to(np.asarray(positive_weight, np.float64), Y.shape[1])
+        return cls(
+            csr_parts(X),
+            n,
+            d,
+            Y.shape[1],
+            float(bias),
+            *csr_pattern(by_label),
+            frozen(x_sum, np.float64),
+            frozen(weights, np.float64),
+        )
 
     @property
     def D(self) -> int:  # noqa: N802 - the symbol of the kernels
@@ -43,11 +56,19 @@ class Problem:
 
     @cached_property
     def twins(self) -> np.ndarray:
-        """For every label the first label that is on the very same rows; itself for most."""
-        rows, ends, first = self.rows_of.tobytes(), (4 * self.rows_indptr).tolist(), dict[bytes, int]()
+        """For every label the first label that is on the very same rows with the same weight; itself for most."""
+        rows, ends, weights = self.rows_of.tobytes(), (4 * self.rows_indptr).tolist(), self.weights.tolist()
+        first: dict[tuple[bytes, float], int] = {}
         return np.array(
-            [first.setdefault(rows[ends[label] : ends[label + 1]], label) for label in range(self.n_labels)]
+            [
+                first.setdefault((rows[ends[label] : ends[label + 1]], weights[label]), label)
+                for label in range(self.n_labels)
+            ]
         )
+
+    def newton_space(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The buffers of a thread that runs Newton: vectors over rows, over features, and a list of rows."""
+        return np.empty((4, self.n_samples)), np.empty((6, self.D)), np.empty(self.n_samples, np.uint32)
 
 
 def stack_rows(parts: Sequence[sp.csr_array], order: np.ndarray) -> sp.csr_array:

@@ -30,12 +30,11 @@ class OvaPrimal(Start):
 def all_negative(task: Task, *, strict: bool) -> np.ndarray:
     """w*(-1), from zero. Ending early is no failure: it is a first guess only."""
     p, W = task.problem, np.zeros((1, task.problem.D))
-    y, rows = np.full(p.n_samples, -1.0), np.empty((2, p.n_samples))
-    columns, active = np.empty((6, p.D)), np.empty(p.n_samples, np.uint32)
+    rows, columns, active = p.newton_space()
     no_rows, label = (p.rows_of[:0], frozen(np.zeros(2), np.uint64)), np.zeros(1, np.int64)
     tol = task.tol if strict else task.tol * p.n_samples  # the kernel divides by n
     newton_block(
-        *p.X, p.bias, task.loss, *no_rows, label, p.x_sum, task.C, tol, task.max_iter, y, rows, columns, active, W,
-        np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 4)),
+        *p.X, p.bias, task.loss, *no_rows, p.weights, label, p.x_sum, task.C, tol, task.max_iter, rows, columns, active,
+        W, np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 4)),
     )  # fmt: skip
     return W[0]

@@ -19,6 +19,7 @@ Differs from the paper:
     which SciPy takes for no edge, and never equal, so every machine finds the same tree.
   - Subtrees of more than SUBTREE_LABELS labels are cut, with as few cuts as can be (Kundu & Misra 1977); what was cut
     off begins at the root's solution. So threads have enough to share, and one label takes no long chain of others.
+  - Labels stop by (12), (13), as with every start, not by a rule of their own.
 
 Memory: children that need most go last and the last one takes over its parent's weights, so at most
 1 + log2(SUBTREE_LABELS) dense solutions are held at a time, however deep the tree.

@@ -1,0 +1,205 @@
+"""longtail beside other systems on the same data, in one run: training CPU seconds, prediction, memory, accuracy.
+
+    python benchmarks/peers.py FOLDER ... [--systems longtail,omikuji,napkinxc] [--pecos-python PATH] [--json FILE]
+
+A FOLDER holds `train.txt` and `test.txt` as for quality.py. Every cell is a process of its own on two threads. omikuji
+and napkinXC come from the `bench` extra; PECOS pins an old NumPy and asks for torch, so it runs under an interpreter of
+its own (`python -m venv pecos; pecos/bin/pip install libpecos`), given by --pecos-python. Default settings throughout:
+nothing is tuned. "newton" is longtail's plain Newton solver with the mean-separating start, "1e-3" the dual solver at
+that gap. CPU seconds (user + system of all threads) are the figure to compare; wall clock depends on what else the
+machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+THREADS = 2
+LONGTAIL = {
+    "longtail": {},
+    "longtail 1e-3": {"tol": 1e-3},
+    "newton": {"solver": "newton"},
+}
+COLUMNS = ("data", "system", "P@1", "P@3", "P@5", "train CPU s", "train s", "predict ms/row", "peak MB", "model MB")
+
+Predict = Callable[[Any], np.ndarray]  # test rows -> (n, 5) label numbers, -1 where there are fewer
+
+
+def clock(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = work()
+    return result, time.perf_counter() - wall, time.process_time() - cpu
+
+
+def folder_mb(path: str) -> float:
+    return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file()) / 1e6
+
+
+def with_longtail(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str, Any]:
+    import longtail as lt
+
+    params = {**LONGTAIL[name], "n_jobs": THREADS}
+    lt.OneVsAll(**params).fit(np.eye(4), [[0], [1], [2], [0]]).predict_topk(np.eye(4))  # compiles
+    clf, wall, cpu = clock(lambda: lt.OneVsAll(**params).fit(X, Y))
+    clf.save(f"{scratch}/model")
+    clf.predict_topk(test[:1])
+    top, predict_wall, _ = clock(lambda: clf.predict_topk(test, k=5))
+    return {"labels": top.labels, "wall": wall, "cpu": cpu, "predict": predict_wall}
+
+
+def with_omikuji(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str, Any]:
+    import omikuji
+
+    path = f"{scratch}/train.txt"
+    with open(path, "w") as file:  # omikuji trains from a file; writing it is not counted
+        file.write(f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n")
+        for i in range(X.shape[0]):
+            labels = ",".join(map(str, Y.indices[Y.indptr[i] : Y.indptr[i + 1]]))
+            pairs = zip(X.indices[X.indptr[i] : X.indptr[i + 1]], X.data[X.indptr[i] : X.indptr[i + 1]], strict=True)
+            file.write(labels + " " + " ".join(f"{j}:{x:.6g}" for j, x in pairs) + "\n")
+    model, wall, cpu = clock(lambda: omikuji.Model.train_on_data(path, omikuji.Model.default_hyper_param(), THREADS))
+    model.save(f"{scratch}/model")
+    rows = [list(zip(test[[i]].indices.tolist(), test[[i]].data.tolist(), strict=True)) for i in range(test.shape[0])]
+
+    def predict() -> np.ndarray:
+        labels = np.full((len(rows), 5), -1)
+        for i, row in enumerate(rows):
+            for rank, (label, _) in enumerate(model.predict(row, top_k=5)):
+                labels[i, rank] = label
+        return labels
+
+    labels, predict_wall, _ = clock(predict)
+    return {"labels": labels, "wall": wall, "cpu": cpu, "predict": predict_wall}
+
+
+def with_napkinxc(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str, Any]:
+    from napkinxc.models import PLT
+
+    model = PLT(f"{scratch}/model", threads=THREADS)
+    labels = [Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist() for i in range(Y.shape[0])]
+    _, wall, cpu = clock(lambda: model.fit(sp.csr_matrix(X), labels))
+    model.predict(sp.csr_matrix(test[:1]), top_k=5)  # loads the model
+    found, predict_wall, _ = clock(lambda: model.predict(sp.csr_matrix(test), top_k=5))
+    padded = np.array([(list(row) + [-1] * 5)[:5] for row in found])
+    return {"labels": padded, "wall": wall, "cpu": cpu, "predict": predict_wall}
+
+
+def with_pecos(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str, Any]:
+    from pecos.xmc import Indexer, LabelEmbeddingFactory
+    from pecos.xmc.xlinear.model import XLinearModel
+
+    X, Y = sp.csr_matrix(X), sp.csr_matrix(Y, dtype=np.float32)
+
+    def train() -> Any:
+        cluster = Indexer.gen(LabelEmbeddingFactory.create(Y, X), threads=THREADS)
+        return XLinearModel.train(X, Y, C=cluster, threads=THREADS)
+
+    model, wall, cpu = clock(train)
+    model.save(f"{scratch}/model")
+    test = sp.csr_matrix(test)
+    scores, predict_wall, _ = clock(lambda: model.predict(test, only_topk=5, threads=THREADS))
+    labels = np.full((test.shape[0], 5), -1)
+    for i in range(test.shape[0]):
+        row = scores[i]
+        best = row.indices[np.argsort(-row.data, kind="stable")][:5]
+        labels[i, : len(best)] = best
+    return {"labels": labels, "wall": wall, "cpu": cpu, "predict": predict_wall}
+
+
+SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
+    **dict.fromkeys(LONGTAIL, with_longtail),
+    "omikuji": with_omikuji,
+    "napkinxc": with_napkinxc,
+    "pecos": with_pecos,
+}
+
+
+def one_cell(system: str, arrays: str) -> dict[str, Any]:
+    """Train and predict with one system, in this process; data comes from the .npz file `arrays`."""
+    stored = np.load(arrays)
+    X, Y, test = (
+        sp.csr_array(
+            (stored[f"{part}_data"], stored[f"{part}_indices"], stored[f"{part}_indptr"]), stored[f"{part}_shape"]
+        )
+        for part in ("X", "Y", "test")
+    )
+    with tempfile.TemporaryDirectory() as scratch:
+        done = SYSTEMS[system](system, X, Y, test, scratch)
+        size = folder_mb(f"{scratch}/model")
+    return {
+        "labels": done["labels"].tolist(),
+        "train CPU s": round(done["cpu"], 1),
+        "train s": round(done["wall"], 1),
+        "predict ms/row": round(1e3 * done["predict"] / test.shape[0], 3),
+        "peak MB": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "model MB": round(size, 1),
+    }
+
+
+def precision(labels: list[list[int]], Y: sp.csr_array) -> dict[str, float]:
+    hits = [[label in set(Y.indices[Y.indptr[i] : Y.indptr[i + 1]]) for label in row] for i, row in enumerate(labels)]
+    share = np.cumsum(hits, axis=1).mean(axis=0) / np.arange(1, 6)
+    return {f"P@{k}": round(100 * float(share[k - 1]), 2) for k in (1, 3, 5)}
+
+
+def compare(folder: str, systems: list[str], pecos_python: str | None) -> list[dict[str, Any]]:
+    from quality import load
+
+    train, test = load(folder)
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        arrays = f"{scratch}/arrays.npz"
+        parts = {"X": train.X, "Y": train.Y, "test": test.X}
+        np.savez(
+            arrays,
+            **{
+                f"{name}_{part}": getattr(m, part)
+                for name, m in parts.items()
+                for part in ("data", "indices", "indptr", "shape")
+            },
+        )
+        for system in systems:
+            python = pecos_python if system == "pecos" else sys.executable
+            call = [str(python), __file__, "--cell", system, arrays]
+            done = subprocess.run(call, capture_output=True, text=True)  # their progress bars are not for this log
+            if done.returncode:
+                raise SystemExit(f"{system} failed on {folder}:\n{done.stderr[-2000:]}")
+            cell = json.loads(done.stdout.splitlines()[-1])
+            rows.append({"data": Path(folder).name, "system": system, **precision(cell.pop("labels"), test.Y), **cell})
+            sys.stderr.write(f"{rows[-1]}\n")
+    return rows
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--cell"]:
+        sys.stdout.write("\n" + json.dumps(one_cell(*sys.argv[2:])) + "\n")
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+")
+    parser.add_argument("--systems", default="longtail,longtail 1e-3,newton,omikuji,napkinxc")
+    parser.add_argument("--pecos-python", help="interpreter of an environment with libpecos")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    systems = options.systems.split(",") + (["pecos"] if options.pecos_python else [])
+    rows = [row for folder in options.folders for row in compare(folder, systems, options.pecos_python)]
+    from longtail.metrics.table import align
+
+    sys.stdout.write(align(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]) + "\n")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

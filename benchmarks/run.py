@@ -1,0 +1,42 @@
+"""All benchmarks, one after the other: `make bench`, or `python benchmarks/run.py FOLDER ...` with data of your own.
+
+Without folders: parser speed on a synthetic file, quality and starts on the ICD-10-CM corpus, prediction on its model.
+With folders (`train.txt` and `test.txt` each): quality, other systems, starts and growth on them as well.
+Results go to bench-output/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def run(script: str, *arguments: str) -> None:
+    sys.stdout.write(f"\n== {script} {' '.join(arguments)}\n")
+    sys.stdout.flush()
+    subprocess.run([sys.executable, HERE / script, *arguments], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*")
+    parser.add_argument("--pecos-python", help="interpreter of an environment with libpecos, for peers.py")
+    options = parser.parse_args()
+    output = Path("bench-output")
+    output.mkdir(exist_ok=True)
+    run("parse.py")
+    run("quality.py", *options.folders, "--json", str(output / "quality.json"))
+    run("predict.py")
+    run("starts.py", *options.folders, "--labels", "600")
+    if options.folders:
+        pecos = ["--pecos-python", options.pecos_python] if options.pecos_python else []
+        run("peers.py", *options.folders, *pecos, "--json", str(output / "peers.json"))
+        run("growth.py", *options.folders)
+
+
+if __name__ == "__main__":
+    main()
