@@ -23,7 +23,7 @@ demo: $(VENV)/made
 # Numba's cache does not notice edits in other files, so tests compile everything anew.
 test: $(VENV)/made
 	@rm -rf .numba && mkdir .numba
-	NUMBA_CACHE_DIR=$(CURDIR)/.numba $(BIN)/python -m pytest -q -n 2
+	NUMBA_CACHE_DIR=$(CURDIR)/.numba OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 check: $(VENV)/made
 	$(BIN)/ruff check .

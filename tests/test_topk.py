@@ -189,7 +189,7 @@ def test_weights_and_rows_beyond_any_bound_go_by_the_lists(value):
         scores = scores_by_feature(X, W, 0.5)
     top = index.top(rows, 9)
     assert top.labels.tolist() == [reference.top(row, 9)[0] for row in scores]
-    assert rows_by_estimate(index, rows, 9) <= (np.abs(X[:, 0]) * 3e38 < topk.HUGE).sum()
+    assert rows_by_estimate(index, rows, 9) <= (np.abs(X[:, 0]) < topk.HUGE / 3e38).sum()
 
 
 def test_above_goes_on_where_the_space_ran_out():

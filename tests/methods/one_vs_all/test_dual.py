@@ -41,7 +41,7 @@ def signs(Y, label):
 @pytest.mark.parametrize("tol", [0.1, 1e-2, 1e-3, 1e-5])
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_objective_is_within_tol_of_the_optimum_and_the_gap_says_so(tol, bias):
-    X, Y = text_like(1)
+    X, Y = text_like(1, n=200, d=60, L=12)
     for C in (0.1, 1.0, 10.0):
         clf = lt.OneVsAll(C, tol=tol, bias=bias, prune=0.0, solver="dual").fit(X, Y)
         A, outcome = ref.augmented(X, bias), clf.outcome_
@@ -77,7 +77,7 @@ def test_the_solvers_agree():
 
 
 def test_newtons_gap_is_honest_for_both_losses():
-    X, Y = text_like(3)
+    X, Y = text_like(3, n=200, d=60, L=12)
     for loss in ("squared_hinge", "logistic"):
         clf = lt.OneVsAll(loss=loss, solver="newton", tol=0.1, prune=0.0).fit(X, Y)
         for label in range(Y.shape[1]):

@@ -160,7 +160,7 @@ def test_same_optimum_as_liblinear(start, loss, bias):
 
 
 @given(problems, losses, biases, st.sampled_from(sorted(starts.STARTS)), st.sampled_from([0.1, 1.0, 30.0]))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_optimum_of_labels_with_no_or_only_positives(problem, loss, bias, start, C):
     """LIBLINEAR refuses one-class problems, so a general-purpose minimiser is the reference."""
     X, Y = problem
