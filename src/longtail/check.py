@@ -265,6 +265,13 @@ def choice(owner: Any, name: str, allowed: Sequence[str]) -> None:
         raise InputError(f"The '{name}' parameter of {_owner(owner)} must be one of {words}. Got {value!r} instead.")
 
 
+def flag(owner: Any, name: str) -> None:
+    """The parameter `name` of `owner` is True or False."""
+    value = getattr(owner, name)
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be True or False. Got {value!r} instead.")
+
+
 def n_jobs(owner: Any) -> None:
     """None, -1, -2, ... or a positive whole number."""
     value = owner.n_jobs

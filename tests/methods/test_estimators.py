@@ -87,6 +87,20 @@ def test_save_load_identical_predictions(method, tmp_path):
         }
 
 
+def test_rows_are_normalised_by_the_model_itself_when_asked(method, tmp_path):
+    X, Y = random_problem(6, L=6)
+    lengths = np.maximum(np.linalg.norm(X.toarray(), axis=1, keepdims=True), 1e-30)
+    unit = sp.csr_array((X.toarray() / lengths).astype(np.float32))
+    clf = method(normalize=True).fit(X, Y)
+    np.testing.assert_allclose(clf.model_.W.toarray(), method().fit(unit, Y).model_.W.toarray(), atol=1e-5)
+    clf.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_topk(X, 3).scores, clf.predict_topk(X, 3).scores)
+    np.testing.assert_allclose(loaded.predict_topk(7 * X, 3).scores, clf.predict_topk(X, 3).scores, atol=1e-5)
+    top = clf.predict_topk(X[[1]], 1)
+    assert clf.explain(X[[1]], top.labels[0, 0]).score == pytest.approx(top.scores[0, 0], abs=1e-5)
+
+
 @pytest.mark.parametrize("classes", [["b", "a", "b"], [30, -7, 30], [True, False, True], [2.0, 1.0, 2.0]])
 def test_classes_of_every_kind_come_back_from_disk(method, classes, tmp_path):
     X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.2]])

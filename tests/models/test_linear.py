@@ -140,9 +140,12 @@ def test_names_of_two_kinds_stay_what_they_are():
     ("parts", "message"),
     [
         ([], "there is no model to stack"),
-        ([random_model(), random_model(d=5)], "differ in their number of features or in their bias"),
-        ([random_model(), random_model(bias=2.0)], "differ in their number of features or in their bias"),
-        ([random_model(), random_model(bias=0.0, d=7)], "differ in their number of features or in their bias"),
+        ([random_model(), random_model(d=5)], "differ in their number of features, their bias or their unit_rows"),
+        ([random_model(), random_model(bias=2.0)], "differ in their number of features, their bias or their unit_rows"),
+        (
+            [random_model(), random_model(bias=0.0, d=7)],
+            "differ in their number of features, their bias or their unit_rows",
+        ),
         ([random_model(), random_model(label_names=np.arange(9))], "some .* have label names and some have none"),
     ],
 )

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from longtail import check, metrics, store
 from longtail.data import Dataset
 from longtail.errors import InputError, ModelError
-from longtail.models import Explanation, LinearModel
+from longtail.models import Explanation, LinearModel, unit_rows
 from longtail.topk import TopK
 
 Progress = Callable[[int, int], None]  # labels done, labels in all
@@ -31,6 +31,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     multiclass_: bool
     n_features_in_: int
     n_jobs: int | None = None
+    normalize: bool = False
 
     def fit(
         self,
@@ -66,9 +67,16 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             names = check.name_array(list(label_names))
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise InputError(f"{len(feature_names)} feature names were given for the {X.shape[1]} features of X")
+        if self.normalize:
+            X = unit_rows(X)
         model = self._fit(X, Y, progress or (lambda done, total: None))
         self.model_ = replace(
-            model, multiclass=multiclass, label_names=names, feature_names=feature_names, features=features
+            model,
+            unit_rows=bool(self.normalize),
+            multiclass=multiclass,
+            label_names=names,
+            feature_names=feature_names,
+            features=features,
         )
         self._expose()
         return self

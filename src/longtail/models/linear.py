@@ -24,6 +24,14 @@ from longtail.topk import TopK
 ROWS_PER_BLOCK = 256  # rows a thread scores at a time: small, so that threads end together and Ctrl-C is quick
 
 
+def unit_rows(X: sp.csr_array) -> sp.csr_array:
+    """X with every row divided by its length; empty rows stay empty."""
+    lengths = np.sqrt(np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel())
+    lengths[lengths == 0] = 1.0
+    scaled = (X.data / np.repeat(lengths, np.diff(X.indptr))).astype(np.float32)
+    return sp.csr_array((scaled, X.indices, X.indptr), shape=X.shape)
+
+
 class FeaturePipeline(Protocol):
     """What turns raw texts into X; data.TextFeatures is one."""
 
@@ -60,7 +68,8 @@ class Explanation:
 
 @dataclass(frozen=True)
 class LinearModel:
-    """W and all that is needed to use it: names, the text pipeline, the bias convention."""
+    """W and all that is needed to use it: names, the text pipeline, the bias convention, and whether rows are scaled to
+    unit length before they are scored."""
 
     W: sp.csr_array
     n_features: int
@@ -69,6 +78,7 @@ class LinearModel:
     label_names: np.ndarray | None = None
     feature_names: Sequence[str] | None = None
     features: FeaturePipeline | None = None
+    unit_rows: bool = False
 
     def __post_init__(self) -> None:
         columns = self.n_features + (self.bias > 0)
@@ -92,7 +102,7 @@ class LinearModel:
 
     def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """The k best labels of every row, exactly; equal scores rank by label id. k is cut to the number of labels."""
-        self._check_width(X)
+        X = self._rows(X)
         index, k = self.index, min(k, self.n_labels)  # the index is made here once, not in every thread
         if X.shape[0] <= ROWS_PER_BLOCK:  # a service asks row by row: no threads, no copies
             return index.top(X, k)
@@ -108,7 +118,7 @@ class LinearModel:
 
     def predict_above(self, X: sp.csr_array, threshold: float = 0.0, *, n_jobs: int | None = None) -> sp.csr_array:
         """Indicator of the labels that score more than `threshold`."""
-        self._check_width(X)
+        X = self._rows(X)
         index = self.index
         blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
         n_jobs = 1 if len(blocks) == 1 else n_jobs
@@ -120,7 +130,7 @@ class LinearModel:
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
-        self._check_width(X)
+        X = self._rows(X)
         W = self.W[self._label_ids(labels)]
         scores = np.asarray((X @ W[:, : self.n_features].T).toarray(), np.float32)
         if self.bias:
@@ -129,7 +139,7 @@ class LinearModel:
 
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
         """The features of the one row `x` that make its score for `label` (a column number), largest share first."""
-        self._check_width(x)
+        x = self._rows(x)
         if x.shape[0] != 1:
             raise InputError(f"explain takes one row, but {x.shape[0]} were given; pass X[[i]]")
         (label,) = self._label_ids([label])
@@ -145,12 +155,14 @@ class LinearModel:
         score = sum(share.contribution for share in shares) + bias
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
 
-    def _check_width(self, X: sp.csr_array) -> None:
-        """A kernel would follow a feature that W lacks out of bounds, and overlook one that is out of order."""
+    def _rows(self, X: sp.csr_array) -> sp.csr_array:
+        """X as the model wants it. A kernel would follow a feature that W lacks out of bounds, and overlook one that is
+        out of order."""
         if X.format != "csr" or X.shape[1] != self.n_features:
             raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
         if not X.has_canonical_format:
             raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() before")
+        return unit_rows(X) if self.unit_rows else X
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -187,8 +199,9 @@ class LinearModel:
         if not parts:
             raise InputError("there is no model to stack; give at least one")
         first = parts[0]
-        if any((part.n_features, part.bias) != (first.n_features, first.bias) for part in parts):
-            raise InputError("models to be stacked differ in their number of features or in their bias")
+        convention = (first.n_features, first.bias, first.unit_rows)
+        if any((part.n_features, part.bias, part.unit_rows) != convention for part in parts):
+            raise InputError("models to be stacked differ in their number of features, their bias or their unit_rows")
         named = [part.label_names for part in parts if part.label_names is not None]
         if named and len(named) < len(parts):
             raise InputError("some of the models to be stacked have label names and some have none")

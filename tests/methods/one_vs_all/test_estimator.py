@@ -195,6 +195,7 @@ def test_read_only_memory_mapped_and_odd_inputs_give_the_same_model(tmp_path):
         ("loss", "hinge", "one of 'squared_hinge', 'logistic'"),
         ("start", "mis", "one of 'msi', 'zero', 'bias', 'ova-primal', 'tree'"),
         ("start", None, "one of 'msi', 'zero', 'bias', 'ova-primal', 'tree'"),
+        ("normalize", "yes", "True or False"),
         ("n_jobs", 0, "None, a positive number of threads, or -1 for all cores"),
     ],
 )

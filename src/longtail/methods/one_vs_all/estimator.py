@@ -58,6 +58,9 @@ class OneVsAll(ExtremeClassifier):
         Newton steps, or rounds of the dual solver, per label at the most.
     bias : float, default=1.0
         Value of the constant feature added to every row; its weight is penalised like any other. 0 adds none.
+    normalize : bool, default=False
+        Divide every row by its length, in training and, by the model itself, in prediction. Say True for counts and
+        other rows of different lengths; tf-idf rows of `TextFeatures` have length 1 already.
     n_jobs : int or None, default=None
         Threads. None and -1 mean all cores.
     random_state : int, RandomState or None, default=None
@@ -108,6 +111,7 @@ class OneVsAll(ExtremeClassifier):
         tol: float = 0.01,
         max_iter: int = 100,
         bias: float = 1.0,
+        normalize: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -120,6 +124,7 @@ class OneVsAll(ExtremeClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.bias = bias
+        self.normalize = normalize
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -132,6 +137,7 @@ class OneVsAll(ExtremeClassifier):
         check.number(self, "max_iter", least=1, whole=True)
         check.number(self, "bias", least=0)
         starts.parse(self.start, self.bias)
+        check.flag(self, "normalize")
         check.n_jobs(self)
         if self.solver == "dual" and self.loss != "squared_hinge":
             raise InputError(f"solver='dual' solves loss='squared_hinge' only, not {self.loss!r}; use solver='newton'")
