@@ -180,7 +180,8 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room):
     rows = dual.rows_of(X, problem)
     space = lanes.Space(n, d, 1)
     L = space.lanes
-    L.panel[:] = rng.normal(size=L.panel.shape)
+    L.panel[1:] = rng.normal(size=(d, LANES))
+    L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
     L.factor[:], L.offset[:] = rng.normal(size=LANES), rng.normal(size=LANES)
     L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LANES)
     L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LANES)
@@ -189,7 +190,7 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room):
     tau = L.tau.copy()
     verify_kernels.verify(rows, L, space.scratch.values)
 
-    z = X.toarray().astype(float) @ L.panel + np.outer(rows.base, L.factor) + L.offset
+    z = X.toarray().astype(float) @ L.panel[L.line_of] + np.outer(rows.base, L.factor) + L.offset
     bit = (L.positive[:, None] >> np.arange(LANES)) & 1
     slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
     np.testing.assert_allclose(L.loss, (slack**2).sum(0), rtol=1e-4, atol=1e-4)
@@ -204,6 +205,24 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room):
         np.testing.assert_allclose(L.found_slack[b, : len(found)], slack[found, b], rtol=1e-4, atol=1e-4)
         best = np.sort(slack[eligible, b])[::-1][: L.want[b]]
         np.testing.assert_allclose(np.sort(slack[found, b])[::-1][: len(best)], best, rtol=1e-4, atol=1e-4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 15), st.sets(st.integers(0, 6))), max_size=30))
+@settings(deadline=None)
+def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps):
+    """Lanes take features up and drop them; after every step the panel says what a dense one would."""
+    space, dense = lanes.Space(1, 7, 1), np.zeros((7, LANES), np.float32)
+    L, s = space.lanes, space.scratch
+    for value, (b, features) in enumerate(steps, start=1):
+        s.features[: len(features)], s.w[: len(features)] = sorted(features), value
+        dual_kernels.fill_lane(b, L, s, len(features), np.float32(2.0))
+        dense[:, b] = 0.0
+        dense[sorted(features), b] = 2.0 * value
+        np.testing.assert_array_equal(L.panel[L.line_of], dense)
+        used = (dense != 0).any(1)
+        assert (L.line_of[~used] == 0).all()
+        assert (L.panel[0] == 0).all()
+        assert L.n_free[0] == 7 - used.sum()
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.data())

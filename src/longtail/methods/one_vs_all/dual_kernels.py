@@ -191,13 +191,23 @@ def guess(X, positives, scratch):
 @kernel
 def fill_lane(b, lanes, scratch, count, factor):
     """Lane b of the panel = factor w on the `count` features of scratch, zero elsewhere."""
-    mine = lanes.features[b]
+    mine, users, line_of, n_free = lanes.features[b], lanes.users, lanes.line_of, lanes.n_free[0]
     for f in range(lanes.n_features[b]):
-        lanes.panel[mine[f], b] = 0.0
+        feature = mine[f]
+        lanes.panel[line_of[feature], b] = 0.0
+        users[feature] -= np.uint8(1)
+        if users[feature] == 0:
+            lanes.free[n_free], line_of[feature] = line_of[feature], 0
+            n_free += 1
     for f in range(count):
-        mine[f] = scratch.features[f]
-        lanes.panel[mine[f], b] = factor * scratch.w[f]
-    lanes.n_features[b] = count
+        feature = scratch.features[f]
+        mine[f] = feature
+        if users[feature] == 0:
+            n_free -= 1
+            line_of[feature] = lanes.free[n_free]
+        users[feature] += np.uint8(1)
+        lanes.panel[line_of[feature], b] = factor * scratch.w[f]
+    lanes.n_features[b], lanes.n_free[0] = count, n_free
 
 
 @kernel
@@ -253,12 +263,12 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
     """Write the label of lane b as number k of the output, small weights cut, and leave the lane empty."""
     at, features, weight = out.ends[k], lanes.features[b], lanes.bias_weight[b]
     for f in range(lanes.n_features[b]):
-        value = lanes.panel[features[f], b]
+        value = lanes.panel[lanes.line_of[features[f]], b]
         if abs(value) >= prune and value != 0.0:
             out.indices[at], out.data[at] = features[f], value
             at += 1
     if abs(weight) >= prune and weight != 0.0:  # it is zero without bias feature
-        out.indices[at], out.data[at] = len(lanes.panel), weight
+        out.indices[at], out.data[at] = len(lanes.line_of), weight
         at += 1
     active, others = 0, ~(np.uint16(1) << np.uint16(b))
     for r in range(lanes.n_rows[b]):

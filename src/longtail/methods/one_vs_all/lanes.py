@@ -25,8 +25,9 @@ class Rows(NamedTuple):
 class Lanes(NamedTuple):
     """Sixteen labels being solved: arrays are (16,), or (16, room) where a lane has a list, except where noted.
 
-    The scores of lane b are factor[b] base + offset[b] + X panel[:, b]. Bit b of positive[i] says that row i has the
-    label, bit b of member[i] that it is in the working set.
+    The scores of lane b are factor[b] base + offset[b] + X panel[line_of, b]. Features without a weight in any lane,
+    the most by far, all point to line 0 of the panel, which is zero: so what a pass reads of it stays in cache. Bit b
+    of positive[i] says that row i has the label, bit b of member[i] that it is in the working set.
     """
 
     phase: np.ndarray
@@ -39,7 +40,11 @@ class Lanes(NamedTuple):
     alpha: np.ndarray
     n_features: np.ndarray  # features with a weight in the panel
     features: np.ndarray
-    panel: np.ndarray  # (n_features, 16)
+    panel: np.ndarray  # (1 + n_features, 16)
+    line_of: np.ndarray  # (n_features,)
+    users: np.ndarray  # (n_features,) how many lanes have a weight for it
+    free: np.ndarray  # (n_features,) a stack of lines that are not in use, and its height
+    n_free: np.ndarray  # (1,)
     factor: np.ndarray
     offset: np.ndarray
     positive: np.ndarray  # (n,)
@@ -95,7 +100,9 @@ class Space:
         self.lanes = Lanes(
             phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LANES), n_rows=whole(),
             n_positive=whole(), rows=np.zeros((LANES, 0), np.uint32), alpha=np.zeros((LANES, 0)), n_features=whole(),
-            features=np.zeros((LANES, d), np.uint32), panel=np.zeros((d, LANES), np.float32), factor=floats(),
+            features=np.zeros((LANES, d), np.uint32), panel=_on_cache_lines(d + 1),
+            line_of=np.zeros(d, np.uint32), users=np.zeros(d, np.uint8), free=np.arange(d, 0, -1, dtype=np.uint32),
+            n_free=np.full(1, d), factor=floats(),
             offset=floats(), positive=np.zeros(n, np.uint16), member=np.zeros(n, np.uint16), tau=floats(),
             want=whole(), n_found=whole(), found=np.zeros((LANES, 0), np.uint32),
             found_slack=np.zeros((LANES, 0), np.float32), loss=np.zeros(LANES), positive_loss=np.zeros(LANES),
@@ -136,6 +143,13 @@ class Space:
         else:
             size = max(2 * len(out.indices), LANES * (len(lanes.panel) + 1))
             self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
+
+
+def _on_cache_lines(d: int) -> np.ndarray:
+    """A panel (d, 16) of zeros whose every row is one cache line of 64 bytes; astride two it would cost two loads."""
+    space = np.zeros(d * LANES + LANES, np.float32)
+    skip = -space.ctypes.data % 64 // 4
+    return space[skip : skip + d * LANES].reshape(d, LANES)
 
 
 def _widened(array: np.ndarray, size: int) -> np.ndarray:

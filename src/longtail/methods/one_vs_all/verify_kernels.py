@@ -13,15 +13,19 @@ LANES = 16
 
 
 @intrinsic
-def score_lanes(typing_context, X_data, X_indices, start, end, panel, base, factor, offset, positive, tau, loss, out):
+def score_lanes(
+    typing_context, X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out
+):
     """The scores of one row for 16 labels, whose weights lie interleaved: one load and one multiply-add per nonzero.
 
-    z = offset + base factor + sum over p in start .. end of X_data[p] panel[X_indices[p]];
+    z = offset + base factor + sum over p in start .. end of X_data[p] panel[line_of[X_indices[p]]];
     out = max(0, 1 - y z), y being +1 in the lanes whose bit is set in `positive`, else -1;
     loss += out^2; returns, as bits, the lanes where out > tau.
     Numba unrolls so short a loop and then fails to vectorise it, hence these lines of LLVM.
     """
-    signature = types.int64(X_data, X_indices, start, end, panel, base, factor, offset, positive, tau, loss, out)
+    signature = types.int64(
+        X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out
+    )
 
     def generate(context, builder, signature, args):
         integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
@@ -44,8 +48,8 @@ def score_lanes(typing_context, X_data, X_indices, start, end, panel, base, fact
             first = builder.insert_element(nothing, scalar, ir.IntType(32)(0))
             return builder.shuffle_vector(first, nothing, ir.Constant(zeros, [0] * LANES))
 
-        data, indices, weights = pointer(0), pointer(1), pointer(4)
-        initial, entry = add_product(spread(args[5]), load(6), load(7)), builder.block
+        data, indices, lines, weights = pointer(0), pointer(1), pointer(4), pointer(5)
+        initial, entry = add_product(spread(args[6]), load(7), load(8)), builder.block
         test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
         builder.branch(test)
 
@@ -58,20 +62,21 @@ def score_lanes(typing_context, X_data, X_indices, start, end, panel, base, fact
         builder.position_at_end(body)
         x = builder.load(builder.gep(data, [p]))
         j = builder.zext(builder.load(builder.gep(indices, [p])), integer)
-        lanes = builder.load(lanes_at(builder.gep(weights, [builder.mul(j, integer(LANES))])), align=4)
+        line = builder.zext(builder.load(builder.gep(lines, [j])), integer)
+        lanes = builder.load(lanes_at(builder.gep(weights, [builder.mul(line, integer(LANES))])), align=4)
         p.add_incoming(builder.add(p, integer(1)), body)
         total.add_incoming(add_product(spread(x), lanes, total), body)
         builder.branch(test)
 
         builder.position_at_end(done)
         zero = ir.Constant(vector, [0.0] * LANES)
-        is_positive = builder.bitcast(args[8], ir.VectorType(ir.IntType(1), LANES))
+        is_positive = builder.bitcast(args[9], ir.VectorType(ir.IntType(1), LANES))
         margin = builder.select(is_positive, builder.fneg(total), total)
         slack = builder.fadd(margin, ir.Constant(vector, [1.0] * LANES))
         slack = builder.select(builder.fcmp_ordered(">", slack, zero), slack, zero)
-        builder.store(slack, lanes_at(pointer(11)), align=4)
-        builder.store(add_product(slack, slack, load(10)), lanes_at(pointer(10)), align=4)
-        above = builder.fcmp_ordered(">", slack, load(9))
+        builder.store(slack, lanes_at(pointer(12)), align=4)
+        builder.store(add_product(slack, slack, load(11)), lanes_at(pointer(11)), align=4)
+        above = builder.fcmp_ordered(">", slack, load(10))
         return builder.zext(builder.bitcast(above, ir.IntType(LANES)), integer)
 
     return signature, generate
@@ -131,8 +136,8 @@ def verify(X, lanes, values):
     n = len(X.base)
     for i in range(n):
         bits = score_lanes(
-            X.data, X.indices, X.indptr[i], X.indptr[i + 1], lanes.panel, X.base[i], lanes.factor, lanes.offset,
-            lanes.positive[i], lanes.tau, part, slack,
+            X.data, X.indices, X.indptr[i], X.indptr[i + 1], lanes.line_of, lanes.panel, X.base[i], lanes.factor,
+            lanes.offset, lanes.positive[i], lanes.tau, part, slack,
         )  # fmt: skip
         bits &= ~np.int64(lanes.member[i])
         b = 0
