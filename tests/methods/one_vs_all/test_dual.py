@@ -89,8 +89,7 @@ def test_newtons_gap_is_honest_for_both_losses():
 def test_labels_stuck_in_float32_go_to_newton():
     X, Y = text_like(4)
     clf = lt.OneVsAll(tol=1e-9, prune=0.0, solver="dual").fit(X, Y)
-    by_newton = np.isfinite(clf.outcome_.gradient_ratio)
-    assert by_newton.any()
+    assert np.isfinite(clf.outcome_.gradient_ratio).all()  # float32 can certify no gap below 1e-6
     assert clf.outcome_.converged.all()
     assert (clf.outcome_.gap <= 1e-9).all()
 

@@ -22,6 +22,7 @@ INNER_TOLERANCE = 0.5  # the working set is solved this much closer than `tol`, 
 UNCHECKED_SHARE = 0.25  # of the gap allowed may come from rows below the threshold `tau`
 MAX_PASSES = 300  # of coordinate descent over one working set
 MAX_ROUNDS = 12
+ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
 GUESS_POSITIVE, GUESS_NEGATIVE = 1.0, -1.1  # scores of the two means at the first guess
 PARALLEL = 1e-9
 
@@ -331,7 +332,7 @@ def settle(C, tol, prune, cursor, lanes, out):
     for b in range(len(lanes.phase)):
         if lanes.phase[b] == TO_CHECK:
             P = 0.5 * lanes.norm[b] + C * lanes.loss[b] + (lanes.cost[b] - C) * lanes.positive_loss[b]
-            gap = P - lanes.dual[b]
+            gap = max(P - lanes.dual[b], 0.0) + ROUNDING * P
             if gap <= tol * P or lanes.rounds[b] == MAX_ROUNDS:
                 close_lane(b, P, gap, gap <= tol * P, prune, lanes, out, cursor[1])
                 cursor[1] += 1
