@@ -245,13 +245,27 @@ def test_vectors_are_widened(put):
     assert lt.read(put("test.svm", "1 0:1 1:2\n"), like=Model(9, 8)).Y.shape == (1, 8)
 
 
-def test_vectors_with_more_columns_are_refused(put):
+def test_vectors_with_more_features_are_refused_and_unknown_labels_left_out(put):
     train = lt.read(put("train.txt", XMC))
-    for line, found in (("1 4:1", "5 features, expected at most 4"), ("3 0:1", "4 labels, expected at most 3")):
-        path = put("test.svm", line)
-        with pytest.raises(DataError) as error:
-            lt.read(path, like=train)
-        assert str(error.value) == f"{path}: found {found}, as many as like has"
+    path = put("test.svm", "1 4:1")
+    with pytest.raises(DataError) as error:
+        lt.read(path, like=train)
+    assert str(error.value) == f"{path}: found 5 features, expected at most the 4 of the model"
+    path = put("labels.svm", "1,3 0:1")
+    with pytest.warns(DataWarning) as seen:
+        data = lt.read(path, like=train)
+    assert data.Y.toarray().tolist() == [[0, 1, 0]]
+    assert [str(warning.message) for warning in seen] == [
+        f"{path}: 1 labels have numbers from 3 on, unknown to the model; they are left out"
+    ]
+
+
+def test_vectors_are_no_texts(put):
+    model = Model(7, 3, features=lt.TextFeatures().fit(["a b", "c d"]))
+    path = put("test.svm", "1 3:1")
+    with pytest.raises(DataError) as error:
+        lt.read(path, like=model)
+    assert str(error.value) == f"{path}: found vectors of 4 features; the model makes 7 of texts itself"
 
 
 def test_labels_of_vectors_go_by_name_where_both_have_names(put):

@@ -87,6 +87,18 @@ def test_save_load_identical_predictions(method, tmp_path):
         }
 
 
+def test_an_indicator_is_scored_by_its_columns_whatever_their_names(method):
+    X, Y = random_problem(5, L=6)
+    clf = method(C=10).fit(X, Y)
+    for names in ([5, 4, 3, 2, 1, 0], list("abcdef")):
+        named = method(C=10).fit(X, Y, label_names=names)
+        for form in (Y, Y.toarray()):
+            assert named.score(X, form) == clf.score(X, Y) > 0
+        assert named.score(lt.Dataset(X, Y)) == clf.score(X, Y)
+    with pytest.raises(InputError, match="y has 2 columns, but the model has 6 labels"):
+        clf.score(X, Y[:, :2])
+
+
 def test_rows_are_normalised_by_the_model_itself_when_asked(method, tmp_path):
     X, Y = random_problem(6, L=6)
     lengths = np.maximum(np.linalg.norm(X.toarray(), axis=1, keepdims=True), 1e-30)

@@ -26,7 +26,7 @@ def example(
         name = str(clf.classes_[column])
         return Label(name, titles.get(name, ""), score)
 
-    why = clf.explain(dataset.X[[i]], int(top.labels[i, 0]), top=WORDS)
+    why = clf.model_.explain(dataset.X[[i]], int(top.labels[i, 0]), top=WORDS)
     return Example(
         text=f"row {i}" if dataset.texts is None else dataset.texts[i],
         true=[label(column) for column in dataset.Y[[i]].indices],

@@ -36,7 +36,7 @@ def explain(
     clf = load_model(model)
     x = _row(clf, text, data, row, reading)
     column = int(clf.predict_topk(x, 1).labels[0, 0]) if label is None else label_called(clf, label)
-    explanation = clf.explain(x, column)
+    explanation = clf.model_.explain(x, column)
     say_json(_as_dict(explanation, top)) if json else say(_for_people(explanation, top))
 
 

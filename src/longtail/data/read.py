@@ -226,12 +226,18 @@ def _align(data: Dataset, like: Any, where: str) -> Dataset:
         if data.texts is None:
             raise InputError(f"{where} was made with other text features and holds no texts to make them anew")
         features, X = wanted, wanted.transform(data.texts)
-    X = _widen(X, like.n_features, "features", where)
+    if wanted is not None and features is None and X.shape[1] != like.n_features:
+        raise DataError(
+            where, f"found vectors of {X.shape[1]} features; the model makes {like.n_features} of texts itself"
+        )
+    if X.shape[1] > like.n_features:
+        raise DataError(where, f"found {X.shape[1]} features, expected at most the {like.n_features} of the model")
+    X = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], like.n_features))
     names = _label_names(like)
     if names is not None and data.label_names is not None:
         Y = _by_name(data, names, where)
     else:
-        Y = _widen(data.Y, like.n_labels, "labels", where)
+        Y = _by_number(data.Y, like.n_labels, where)
     label_names = _array(names)
     if names is None and data.n_labels == Y.shape[1]:
         label_names = data.label_names
@@ -241,10 +247,17 @@ def _align(data: Dataset, like: Any, where: str) -> Dataset:
     return Dataset(X, Y, label_names, columns, features, data.texts)
 
 
-def _widen(matrix: csr_array, n_columns: int, things: str, where: str) -> csr_array:
-    if matrix.shape[1] > n_columns:
-        raise DataError(where, f"found {matrix.shape[1]} {things}, expected at most {n_columns}, as many as like has")
-    return csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], n_columns))
+def _by_number(Y: csr_array, n_labels: int, where: str) -> csr_array:
+    """The labels that have one of the first `n_labels` columns."""
+    unknown = int((Y.indices >= n_labels).sum())
+    if unknown:
+        warnings.warn(
+            f"{where}: {unknown:,} labels have numbers from {n_labels:,} on, unknown to the model; they are left out",
+            DataWarning,
+            stacklevel=4,
+        )
+        Y = csr_array(Y[:, :n_labels])
+    return csr_array((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], n_labels))
 
 
 def _by_name(data: Dataset, names: list[str], where: str) -> csr_array:

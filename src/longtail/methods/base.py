@@ -110,13 +110,20 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             return self.classes_[self.model_.predict_topk(X, 1, n_jobs=self.n_jobs).labels[:, 0]]
         return self.model_.predict_above(X, n_jobs=self.n_jobs)
 
-    def score(self, X: Any, y: Any) -> float:
-        """Precision at 1: how often the best label is right. For multi-class data this is the accuracy."""
+    def score(self, X: Any, y: Any = None) -> float:
+        """Precision at 1: how often the best label is right. For multi-class data this is the accuracy.
+
+        y is as in `fit`; a Dataset brings its own. An indicator must have the columns that the model was trained with.
+        """
         top = self.predict_topk(X, 1)
+        y = X.Y if isinstance(X, Dataset) and y is None else y
         return float(metrics.precision_at_k(self._truth(y, len(top)), top, 1)[0])
 
     def explain(self, x: Any, label: Any, *, top: int | None = None) -> Explanation:
-        """Why the one row (or text) `x` has its score for `label`, a column number of Y or a name from `classes_`."""
+        """Why the one row (or text) `x` has its score for `label`, a name from `classes_` or a column number of Y.
+
+        Where names are whole numbers, a number is taken as a name; `model_.explain` takes column numbers only.
+        """
         if isinstance(x, str):
             x = [x]
         elif sp.issparse(x) and x.ndim == 1:
@@ -156,8 +163,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     def _truth(self, Y: Any, n_samples: int) -> sp.csr_array:
         """Y in the model's own columns; labels that the model does not know can never be hit and are left out."""
+        indicator = sp.issparse(Y) or (isinstance(Y, np.ndarray) and Y.ndim == 2 and Y.shape[1] > 1)
         Y, names, _ = check.labels(Y, n_samples)
-        if np.array_equal(names, self.classes_):
+        if indicator and Y.shape[1] != self.model_.n_labels:
+            raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
+        if indicator or np.array_equal(names, self.classes_):
             return Y
         column = {name: j for j, name in enumerate(self.classes_.tolist())}
         kept = np.array([column.get(name, -1) for name in names.tolist()])

@@ -92,7 +92,7 @@ def evaluate(
     top: Any,
     *,
     train_Y: Any = None,
-    ks: Sequence[int] = KS,
+    ks: Sequence[int] | None = None,
     A: float = DEFAULT_A,
     B: float = DEFAULT_B,
     bands: tuple[int, int] = BANDS,
@@ -101,7 +101,11 @@ def evaluate(
 
     `train_Y`, the labels of the training rows, gives label frequencies. Without it there is no PSP and no PSnDCG, and
     the bands go by the frequency in `Y` itself. Data with exactly one label per row also gets accuracy and macro-F1.
+    `ks` are 1, 3 and 5 if not given, as far as `top` goes.
     """
+    if ks is None:
+        width = first_columns(top).shape[1]
+        ks = [k for k in KS if k <= width] or KS[:1]
     ks, edges = _check_ks(ks), _check_edges(bands)
     train = None if train_Y is None else read_truth(train_Y, name="train_Y", n_labels=_width(Y, train_Y, top))
     hits = find_hits(Y, top, max(ks), n_labels=None if train is None else train.n_labels)

@@ -125,6 +125,37 @@ def test_labels_on_the_same_rows_with_different_weights_are_no_twins():
     assert objective[0] == objective[2] != objective[1]
 
 
+def test_tiny_positive_weights_get_no_false_certificate():
+    X, Y = text_like(3, n=200, d=60, L=12)
+    for weight in (1e-3, 1e3):
+        clf = lt.OneVsAll(positive_weight=weight, tol=1e-4, prune=0.0).fit(X, Y)
+        for label in range(12):
+            y = signs(Y, label)
+            best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), y, np.where(y > 0, weight, 1.0))
+            assert best * (1 - 3e-6) <= clf.outcome_.objective[label] <= best * (1 + 1.1e-4)
+
+
+def test_overflowing_scores_are_not_taken_for_solved():
+    for bias in (1e12, 1e25):
+        clf = lt.OneVsAll(bias=bias).fit(np.eye(30), [[i % 3] for i in range(30)])
+        assert np.isfinite(clf.outcome_.gradient_ratio).all()  # left to Newton, in float64
+
+
+@pytest.mark.parametrize("labels", [[10**9], [99], [-1], [], [[0]], ["a"]])
+def test_fit_block_refuses_labels_that_do_not_exist(labels):
+    X, Y = text_like(6)
+    with pytest.raises(InputError, match="labels must be"):
+        lt.OneVsAll().fit_block(X, Y, labels)
+
+
+def test_fit_block_normalises_as_fit_does():
+    X, Y = text_like(6)
+    whole = lt.OneVsAll(normalize=True).fit(3 * X, Y)
+    part, _ = lt.OneVsAll(normalize=True).fit_block(3 * X, Y, [4])
+    assert part.unit_rows
+    assert (whole.model_.W[[4]] != part.W).nnz == 0
+
+
 @pytest.mark.parametrize("weight", ["two", True, [1.0, 2.0], 0.0, -1.0, float("nan"), [[1.0]]])
 def test_bad_positive_weights_are_refused(weight):
     with pytest.raises(InputError, match="The 'positive_weight' parameter of OneVsAll must be"):
@@ -192,7 +223,7 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room):
     z = X.toarray().astype(float) @ L.panel[L.line_of] + np.outer(rows.base, L.factor) + L.offset
     bit = (L.positive[:, None] >> np.arange(LANES)) & 1
     slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
-    np.testing.assert_allclose(L.loss, (slack**2).sum(0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(L.loss, (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
     outside = ((L.member[:, None] >> np.arange(LANES)) & 1) == 0
     for b in range(LANES):
         eligible = np.flatnonzero(outside[:, b] & (slack[:, b] > tau[b] + 1e-5))

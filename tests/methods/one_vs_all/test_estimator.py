@@ -134,7 +134,7 @@ def test_progress_counts_labels():
 
 def test_a_warning_tells_how_many_labels_stopped_early_and_what_to_do():
     X, Y = random_problem(7, n=60, d=30)
-    clf = lt.OneVsAll(C=100.0, tol=1e-9, max_iter=1, start="zero")
+    clf = lt.OneVsAll(C=100.0, tol=1e-9, max_iter=1, solver="newton", start="zero")
     with pytest.warns(ConvergenceWarning, match=r"of 7 labels stopped before .* max_iter=1.*increase max_iter"):
         clf.fit(X, Y)
     unsolved = clf.outcome_.status != Status.CONVERGED

@@ -37,6 +37,7 @@ from longtail.methods.one_vs_all.newton_kernels import margins
 from longtail.methods.one_vs_all.outcome import Outcome, Status
 from longtail.methods.one_vs_all.problem import Problem, stack_rows
 from longtail.methods.one_vs_all.verify_kernels import LANES, verify
+from longtail.models import row_squares
 
 BLOCK_LABELS = 512
 MAX_SQUARE = 1e12  # |x|^2 of the longest row
@@ -48,7 +49,7 @@ def rows_of(X: sp.csr_array, problem: Problem) -> Rows:
     mean = frozen(problem.x_sum / problem.n_samples, np.float64)
     base = np.empty(problem.n_samples)
     margins(*problem.X, problem.bias, mean, base)
-    squares = np.asarray(X.multiply(X).sum(axis=1, dtype=np.float64)).ravel()
+    squares = row_squares(X)
     with np.errstate(over="ignore"):  # see suits_float32
         base = base.astype(np.float32)
     return Rows(*problem.X, problem.bias, frozen(squares, np.float64), frozen(base, np.float32), float(mean @ mean))
@@ -56,7 +57,7 @@ def rows_of(X: sp.csr_array, problem: Problem) -> Rows:
 
 def suits_float32(rows: Rows) -> bool:
     """Whether products of rows stay far from the limits of float32."""
-    return bool(rows.squares.max(initial=0.0) <= MAX_SQUARE)
+    return bool(rows.squares.max(initial=0.0) + rows.bias**2 <= MAX_SQUARE)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class Dual:
             W_left, ended = newton.solve(labels[left])
             stuck = np.where(ended.status == Status.MAX_ITER, Status.MAX_ITER, Status.LINE_SEARCH_FAILED)
             ended = replace(ended, status=np.where(ended.gap <= self.tol, Status.CONVERGED, stuck).astype(np.int8))
+            better = ended.converged | (ended.objective < outcome.objective[left])
             source = np.arange(len(labels))  # the rows of [W; W_left] that make the new W
-            source[left] = len(labels) + np.arange(len(left))
+            source[left[better]] = len(labels) + np.flatnonzero(better)
             W, outcome = stack_rows([W, W_left], source), Outcome.stack([outcome, ended]).take(source)
         return W, outcome

@@ -214,7 +214,8 @@ def fill_lane(b, lanes, scratch, count, factor):
 @kernel
 def begin_lane(b, X, positives, cost, lanes, scratch):
     """Lane b takes up the label with these rows, and guesses its weights; returns DONE or what it has no room for."""
-    lanes.want[b] = max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives))
+    most = len(X.base) - len(positives)
+    lanes.want[b] = min(max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives)), most)
     if len(positives) + lanes.want[b] > lanes.rows.shape[1] or 2 * lanes.want[b] > lanes.found.shape[1]:
         return MORE_ROWS
     u, v, count = guess(X, positives, scratch)
@@ -233,7 +234,7 @@ def begin_lane(b, X, positives, cost, lanes, scratch):
 def solve_lane(b, X, C, tol, lanes, scratch):
     """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for."""
     n_rows, rows = lanes.n_rows[b], lanes.rows[b]
-    lanes.want[b] = max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows))
+    lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), len(X.base) - n_rows)
     if n_rows + lanes.want[b] > lanes.rows.shape[1] or 2 * lanes.want[b] > lanes.found.shape[1]:
         return MORE_ROWS
     entries = np.uint64(0)
@@ -331,10 +332,11 @@ def settle(C, tol, prune, cursor, lanes, out):
     """After the pass: labels whose gap is small enough leave, the others take in the rows that they overlooked."""
     for b in range(len(lanes.phase)):
         if lanes.phase[b] == TO_CHECK:
-            P = 0.5 * lanes.norm[b] + C * lanes.loss[b] + (lanes.cost[b] - C) * lanes.positive_loss[b]
+            P = 0.5 * lanes.norm[b] + C * lanes.loss[b] + lanes.cost[b] * lanes.positive_loss[b]
             gap = max(P - lanes.dual[b], 0.0) + ROUNDING * P
-            if gap <= tol * P or lanes.rounds[b] == MAX_ROUNDS:
-                close_lane(b, P, gap, gap <= tol * P, prune, lanes, out, cursor[1])
+            solved = gap <= tol * P and np.inf > P  # NaN and infinity are no solutions
+            if solved or lanes.rounds[b] == MAX_ROUNDS:
+                close_lane(b, P, gap, solved, prune, lanes, out, cursor[1])
                 cursor[1] += 1
         if lanes.phase[b] != EMPTY:
             grow_lane(b, lanes)

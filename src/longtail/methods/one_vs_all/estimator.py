@@ -17,7 +17,7 @@ from longtail.methods.one_vs_all.dual import Dual, rows_of, suits_float32
 from longtail.methods.one_vs_all.newton import LOSSES, Newton
 from longtail.methods.one_vs_all.outcome import Outcome, Status
 from longtail.methods.one_vs_all.problem import Problem, stack_rows
-from longtail.models import LinearModel
+from longtail.models import LinearModel, unit_rows
 
 SOLVERS = ("auto", "dual", "newton")
 
@@ -55,7 +55,7 @@ class OneVsAll(ExtremeClassifier):
         When a label counts as solved. "dual": objective within this relative distance of the optimum, by its duality
         gap. "newton": |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the papers' rule.
     max_iter : int, default=100
-        Newton steps, or rounds of the dual solver, per label at the most.
+        Newton steps per label at the most. Labels that "dual" does not solve in 12 rounds go to Newton.
     bias : float, default=1.0
         Value of the constant feature added to every row; its weight is penalised like any other. 0 adds none.
     normalize : bool, default=False
@@ -173,10 +173,20 @@ class OneVsAll(ExtremeClassifier):
         return Newton(problem, first, self.loss, C, tol, max_iter, float(self.prune))
 
     def fit_block(self, X: sp.csr_array, Y: sp.csr_array, labels: np.ndarray) -> tuple[LinearModel, Outcome]:
-        """The model of some labels of canonical X and Y, and how they ended. Pure: the same bytes on any machine."""
-        solver = self._solver(X, Y)
-        W, outcome = solver.solve(np.asarray(labels, np.int64))
-        return LinearModel(W, solver.problem.n_features, solver.problem.bias), outcome
+        """The model of some labels of canonical X and Y, and how they ended: the rows that `fit` would give them.
+
+        Pure: the same bytes wherever the processors are of one kind.
+        """
+        self.check_parameters()
+        labels = np.asarray(labels)
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
+            raise InputError("labels must be a list of one or more column numbers of Y")
+        if labels.min() < 0 or labels.max() >= Y.shape[1]:
+            raise InputError(f"labels must be column numbers of Y, from 0 to {Y.shape[1] - 1}")
+        solver = self._solver(unit_rows(X) if self.normalize else X, Y)
+        W, outcome = solver.solve(labels.astype(np.int64))
+        p = solver.problem
+        return LinearModel(W, p.n_features, p.bias, unit_rows=bool(self.normalize)), outcome
 
     def _warn_of_unsolved(self) -> None:
         unsolved = int((~self.outcome_.converged).sum())

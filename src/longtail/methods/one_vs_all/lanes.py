@@ -54,7 +54,7 @@ class Lanes(NamedTuple):
     n_found: np.ndarray  # rows outside the working set with large slack, and their slack
     found: np.ndarray
     found_slack: np.ndarray
-    loss: np.ndarray  # sum of squared slacks, of all rows and of the positives
+    loss: np.ndarray  # sums of squared slacks, of the negative rows and of the positive ones
     positive_loss: np.ndarray
     dual: np.ndarray  # D(alpha), |w|^2 and the bias weight
     norm: np.ndarray
@@ -122,7 +122,7 @@ class Space:
             self.grow(more)
 
     def grow(self, which: int) -> None:
-        """Double what `advance` had no room for."""
+        """Double what `prepare` had no room for."""
         lanes, scratch, out = self.lanes, self.scratch, self.out
         if which == MORE_ROWS:
             size = max(1024, 2 * lanes.rows.shape[1])

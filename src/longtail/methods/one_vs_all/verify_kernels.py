@@ -20,7 +20,7 @@ def score_lanes(
 
     z = offset + base factor + sum over p in start .. end of X_data[p] panel[line_of[X_indices[p]]];
     out = max(0, 1 - y z), y being +1 in the lanes whose bit is set in `positive`, else -1;
-    loss += out^2; returns, as bits, the lanes where out > tau.
+    loss += out^2 where y is -1 (NaN stays NaN); returns, as bits, the lanes where out > tau.
     Numba unrolls so short a loop and then fails to vectorise it, hence these lines of LLVM.
     """
     signature = types.int64(
@@ -73,9 +73,10 @@ def score_lanes(
         is_positive = builder.bitcast(args[9], ir.VectorType(ir.IntType(1), LANES))
         margin = builder.select(is_positive, builder.fneg(total), total)
         slack = builder.fadd(margin, ir.Constant(vector, [1.0] * LANES))
-        slack = builder.select(builder.fcmp_ordered(">", slack, zero), slack, zero)
+        slack = builder.select(builder.fcmp_unordered(">", slack, zero), slack, zero)
         builder.store(slack, lanes_at(pointer(12)), align=4)
-        builder.store(add_product(slack, slack, load(11)), lanes_at(pointer(11)), align=4)
+        negative = builder.select(is_positive, zero, slack)
+        builder.store(add_product(negative, negative, load(11)), lanes_at(pointer(11)), align=4)
         above = builder.fcmp_ordered(">", slack, load(10))
         return builder.zext(builder.bitcast(above, ir.IntType(LANES)), integer)
 
@@ -128,8 +129,8 @@ def keep_best(found, slack, count, keep, scratch):
 
 @kernel
 def verify(X, lanes, values):
-    """One pass over all rows: loss[b] = sum_i max(0, 1 - y_i z_i)^2, and in found[b] the rows of largest slack that are
-    not in the working set: those above tau[b], at most want[b]."""
+    """One pass over all rows: loss[b] = sum of max(0, 1 + z_i)^2 over the negative ones, and in found[b] the rows of
+    largest slack that are not in the working set: those above tau[b], at most want[b]."""
     part, slack = np.zeros(LANES, np.float32), np.empty(LANES, np.float32)
     lanes.loss[:] = 0.0
     lanes.n_found[:] = 0
