@@ -46,7 +46,10 @@ class TextFeatures(TransformerMixin, BaseEstimator):
     min_df : terms in fewer training texts are dropped ("tfidf" only).
     max_features : keep only this many terms, the most frequent ones ("tfidf" only); None keeps all.
     min_token_length : shorter words are ignored ("word" only).
-    sublinear_tf, idf, norm, lowercase : the weights, see the top of this file; norm is "l2", "l1" or "none".
+    sublinear_tf : count a word said n times as 1 + log n.
+    idf : weigh words by how few texts have them.
+    norm : what every row is scaled to: "l2" (unit length), "l1" (unit sum) or "none".
+    lowercase : take upper and lower case as the same.
     n_hash_features : number of columns ("hashing" only).
     """
 
