@@ -99,3 +99,21 @@ def test_names_cannot_steer_the_terminal(good, tmp_path):
         out = good(words[0], tmp_path / "model", *words[1:])
         assert "\x1b" not in out
         assert "[31m[bold]evil[/bold]" in out
+
+
+def test_explain_takes_whole_number_names_as_names(good, tmp_path):
+    """Classes 1, 2, 3 are in the columns 0, 1, 2: a column must not be taken for a name on the way."""
+    lt.OneVsAll(C=10).fit(np.eye(3), [1, 2, 3]).save(tmp_path / "m")
+    (tmp_path / "q.txt").write_text("1 3 3\n0 1:1\n")  # the row of class 2
+    for words in ([], ["--label", "2"]):
+        told = json.loads(good("explain", tmp_path / "m", "--data", tmp_path / "q.txt", *words, "--json"))
+        assert told["label"] == 2
+        assert told["score"] > 0
+
+
+def test_evaluate_with_fewer_labels_than_five(good, tmp_path):
+    lt.OneVsAll(C=10).fit(np.eye(3), [0, 1, 2]).save(tmp_path / "m")
+    (tmp_path / "q.txt").write_text("1 3 3\n1 1:1\n")
+    overall = json.loads(good("evaluate", tmp_path / "m", tmp_path / "q.txt", "--json"))["overall"]
+    assert overall["P@1"] == 1.0
+    assert "P@5" not in overall
