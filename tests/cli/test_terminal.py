@@ -14,13 +14,24 @@ import pytest
 from tests.cli.conftest import PROGRAM, environment
 
 
+def _heed_ctrl_c() -> None:
+    """A suite that runs in the background of a shell ignores SIGINT, and would hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A command whose standard error is a terminal that we read."""
 
     def __init__(self, *words: object) -> None:
         self.screen, other = pty.openpty()
         env = environment(TERM="xterm", COLUMNS="120")
-        self.program = subprocess.Popen([*PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=other, env=env)
+        self.program = subprocess.Popen(
+            [*PROGRAM, *map(str, words)],
+            stdout=subprocess.PIPE,
+            stderr=other,
+            env=env,
+            preexec_fn=_heed_ctrl_c,
+        )
         os.close(other)
         self.seen = ""
 
