@@ -71,8 +71,6 @@ class Dual:
     tol: float
     prune: float
 
-    rule = "relative duality gap"
-
     def blocks(self) -> list[np.ndarray]:
         """Labels in groups, those with most rows first, so that threads end together. Labels on the very same rows
         pose the very same problem: only the first of them is solved (see `Problem.twins`)."""

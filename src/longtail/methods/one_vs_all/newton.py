@@ -29,8 +29,6 @@ class Newton:
     max_iter: int
     prune: float
 
-    rule = "|g(w)| / |g(0)|"
-
     def blocks(self) -> list[np.ndarray]:
         """Labels in groups that take about as long."""
         size = min(BLOCK_LABELS, BLOCK_WORK // (len(self.problem.X[0]) + self.problem.n_samples))
