@@ -126,7 +126,7 @@ def test_no_error_is_swallowed_unseen(path):
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=module_name)
 def test_a_kernel_uses_nothing_of_another_file(path):
     """Numba's disk cache does not see edits in other files: code and constants of a kernel stand beside it."""
-    compiled = set(marked(path, "kernel", "intrinsic"))
+    compiled = set(marked(path, "kernel", "reordering_kernel", "intrinsic"))
     foreign = {bound for module, _, bound in imports(path) if module.partition(".")[0] == "longtail"} - {"kernel"}
     for module, name, _ in imports(path):
         assert name not in KERNELS.get(module, set()), f"{name} is a kernel of {module}"

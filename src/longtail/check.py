@@ -1,7 +1,7 @@
 """Every check of what a user hands in. Returns canonical arrays or raises; kernels trust what comes from here.
 
-Canonical X: csr_array, float32, finite, indices sorted, unique and in range. Canonical Y: csr_array of int32 ones,
-likewise. The user's own arrays are never changed.
+Canonical X: csr_array, float32, finite, indices sorted, unique and in range; or, where that is asked for, a contiguous
+float32 array. Canonical Y: csr_array of int32 ones, likewise. The user's own arrays are never changed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ MAX_COLUMNS = 2**31 - 2  # features and labels are numbered by int32, and the bi
 # --- features --------------------------------------------------------------------------------------------------------
 
 
-def features(X: Any, *, estimator: Any = None, reset: bool = False) -> sp.csr_array:
-    """Canonical X. With an estimator, scikit-learn's bookkeeping of `n_features_in_` is kept (`reset`) or compared."""
+def features(X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: bool = False) -> Any:
+    """Canonical X. With an estimator, scikit-learn's bookkeeping of `n_features_in_` is kept (`reset`) or compared.
+
+    With `keep_dense`, a dense array most of whose entries are not zero stays one.
+    """
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "accept_large_sparse": True}
     try:
         if sp.issparse(X):
@@ -36,6 +39,8 @@ def features(X: Any, *, estimator: Any = None, reset: bool = False) -> sp.csr_ar
                 X = validate_data(estimator, X, reset=reset, **options)
     except ValueError as error:
         raise _input_error(error) from None
+    if keep_dense and not sp.issparse(X) and 2 * np.count_nonzero(X) > X.size:
+        return np.ascontiguousarray(X)
     return sp.csr_array(X)
 
 

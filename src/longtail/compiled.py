@@ -19,12 +19,17 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """Compile at the first call, without the GIL, and keep the machine code on disk where the disk allows it."""
     try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
+        return numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
     except RuntimeError:  # no writable place for the cache (read-only install without NUMBA_CACHE_DIR)
-        return numba.njit(nogil=True, error_model="numpy")(function)
+        return numba.njit(nogil=True, error_model="numpy", **options)(function)
+
+
+def reordering_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel whose sums may be taken in any order, several terms at a time; NaN and infinity stay what they are."""
+    return kernel(function, fastmath={"reassoc", "contract", "nsz"})
 
 
 def frozen(array: Any, dtype: Any) -> np.ndarray:
@@ -36,6 +41,14 @@ def frozen(array: Any, dtype: Any) -> np.ndarray:
     view = array.astype(dtype, copy=False).view()
     view.flags.writeable = False
     return view
+
+
+def row_parts(X: csr_array | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`data`, `indices` and `indptr` of rows for kernels that read both kinds: without indices, rows are dense."""
+    if isinstance(X, np.ndarray):
+        n, d = X.shape
+        return frozen(X.ravel(), np.float32), frozen([], np.uint32), frozen(np.arange(n + 1) * d, np.uint64)
+    return csr_parts(X)
 
 
 def csr_parts(matrix: csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -26,6 +26,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     """Base of all estimators. A method writes `check_parameters` and `_fit`, and names itself in `method`."""
 
     method: ClassVar[str]
+    takes_dense: ClassVar[bool] = False  # whether `_fit` takes dense X as it is
     model_: LinearModel
     classes_: np.ndarray
     multiclass_: bool
@@ -59,7 +60,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             label_names = X.label_names if label_names is None else label_names
             feature_names = X.feature_names if feature_names is None else feature_names
             X, y = X.X, X.Y
-        X = check.features(X, estimator=self, reset=True)
+        X = check.features(X, estimator=self, reset=True, keep_dense=self.takes_dense)
         Y, names, multiclass = check.labels(y, X.shape[0])
         if label_names is not None:
             if len(label_names) != len(names):
@@ -90,8 +91,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """Raise InputError for a parameter that cannot be used."""
 
     @abstractmethod
-    def _fit(self, X: sp.csr_array, Y: sp.csr_array, progress: Progress) -> LinearModel:
-        """The weights for canonical X and Y; names and pipeline are added by `fit`."""
+    def _fit(self, X: Any, Y: sp.csr_array, progress: Progress) -> LinearModel:
+        """The weights for canonical X and Y; names and pipeline are added by `fit`. X is a csr_array, or, if the method
+        takes such, a dense array."""
 
     # --- prediction --------------------------------------------------------------------------------------------------
 

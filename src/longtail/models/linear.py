@@ -24,16 +24,20 @@ from longtail.topk import TopK
 ROWS_PER_BLOCK = 256  # rows a thread scores at a time: small, so that threads end together and Ctrl-C is quick
 
 
-def row_squares(X: sp.csr_array) -> np.ndarray:
+def row_squares(X: sp.csr_array | np.ndarray) -> np.ndarray:
     """|x_i|^2 of every row, in float64: squares of float32 numbers may leave its range."""
+    if isinstance(X, np.ndarray):
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
     squares = sp.csr_array((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape)
     return np.asarray(squares.sum(axis=1)).ravel()
 
 
-def unit_rows(X: sp.csr_array) -> sp.csr_array:
+def unit_rows(X: sp.csr_array | np.ndarray) -> sp.csr_array | np.ndarray:
     """X with every row divided by its length; empty rows stay empty."""
     lengths = np.sqrt(row_squares(X))
     lengths[lengths == 0] = 1.0
+    if isinstance(X, np.ndarray):
+        return np.divide(X, lengths[:, None], out=np.empty_like(X), casting="unsafe")  # in float64, as below
     scaled = (X.data / np.repeat(lengths, np.diff(X.indptr))).astype(np.float32)
     return sp.csr_array((scaled, X.indices, X.indptr), shape=X.shape)
 

@@ -12,9 +12,10 @@ import longtail as lt
 from longtail.errors import InputError
 from longtail.methods.one_vs_all import dual, dual_kernels, lanes, verify_kernels
 from longtail.methods.one_vs_all.problem import Problem
+from longtail.methods.one_vs_all.starts import msi
 from longtail.methods.one_vs_all.verify_kernels import LANES
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problems, random_problem
+from tests.methods.one_vs_all.problems import problems, random_problem, start_of
 
 
 def text_like(seed, n=400, d=120, L=30):
@@ -74,6 +75,59 @@ def test_the_solvers_agree():
     a, b = lt.OneVsAll(solver="dual", **tight).fit(X, Y), lt.OneVsAll(solver="newton", **tight).fit(X, Y)
     np.testing.assert_allclose(a.outcome_.objective, b.outcome_.objective, rtol=1e-6)
     np.testing.assert_allclose(a.model_.W.toarray(), b.model_.W.toarray(), atol=2e-3)
+
+
+@pytest.mark.parametrize("start", ["zero", "bias:factor=0.9", "ova-primal", "tree", "msi:s=1,t=-3"])
+def test_a_start_chooses_the_first_rows_and_not_the_optimum(start):
+    X, Y = text_like(2, n=900)
+    usual, other = lt.OneVsAll(tol=1e-4, prune=0.0).fit(X, Y), lt.OneVsAll(start=start, tol=1e-4, prune=0.0).fit(X, Y)
+    assert other.outcome_.converged.all()
+    np.testing.assert_allclose(other.outcome_.objective, usual.outcome_.objective, rtol=2e-4)
+    assert (other.outcome_.objective != usual.outcome_.objective).any()
+
+
+def first_rows(start, X, Y, label):
+    """The working set that a lane has after the first pass: the rows of `label`, then others, at most 200."""
+    problem = Problem.of(X, Y, 1.0)
+    clf = lt.OneVsAll(start=start)
+    solver, space = clf._solver(X, Y), lanes.Space(X.shape[0], X.shape[1], 1)
+    dual_kernels.prepare(
+        solver.rows, solver.first, problem.rows_of, problem.rows_indptr, problem.weights,
+        np.array([label], np.uint64), 1.0, 0.01, space.cursor, space.lanes, space.scratch, space.out,
+    )  # fmt: skip
+    verify_kernels.verify(solver.rows, solver.first.base, space.lanes, space.scratch.values)
+    dual_kernels.settle(1.0, 0.01, 0.0, space.cursor, space.lanes, space.out)
+    return space.lanes.rows[: space.lanes.n_rows[0]]
+
+
+def test_first_rows_are_those_that_the_starts_weights_score_highest():
+    X, Y = text_like(2, n=900)
+    problem = Problem.of(X, Y, 1.0)
+    label, count = 3, int(Y[:, [3]].sum())
+    y = signs(Y, label)
+    for start in ("msi", "ova-primal"):
+        rows = first_rows(start, X, Y, label)
+        assert (y[rows[:count]] > 0).all()
+        assert (y[rows[count:]] < 0).all()
+        A = ref.augmented(X, 1.0)
+        w = ref.mean_separating(A, y, 1.0, msi.DUAL_NEGATIVE_SCORE)
+        if start == "ova-primal":
+            w = start_of(start, problem).w
+        scores = np.where(y > 0, -np.inf, A @ w)
+        worst = np.sort(scores[rows[count:]])[0]
+        assert len(rows) - count == min(max(200, 4 * count), int((scores > -1).sum()))
+        assert (scores > worst + 1e-4).sum() <= len(rows) - count
+
+
+def test_the_tree_begins_with_the_rows_of_the_parent():
+    X, Y = text_like(2, n=900)
+    parent = Y[:, [3]].toarray()
+    child = parent.copy()
+    child[np.flatnonzero(parent)[:3]] = 0
+    child[np.flatnonzero(1 - parent)[:4]] = 1  # one row more than its parent, so that it is the one that hangs below
+    rows = first_rows("tree", X, sp.csr_array(np.hstack([parent, child])), 1)
+    assert set(np.flatnonzero(parent)) <= set(rows.tolist())
+    assert not set(np.flatnonzero(parent)) <= set(first_rows("ova-primal", X, sp.csr_array(child), 0).tolist())
 
 
 def test_newtons_gap_is_honest_for_both_losses():
@@ -148,10 +202,12 @@ def test_fit_block_refuses_labels_that_do_not_exist(labels):
         lt.OneVsAll().fit_block(X, Y, labels)
 
 
-def test_fit_block_normalises_as_fit_does():
+@pytest.mark.parametrize("form", [sp.csr_array, lambda X: X.toarray() + np.float32(0.1)])
+def test_fit_block_normalises_as_fit_does(form):
     X, Y = text_like(6)
-    whole = lt.OneVsAll(normalize=True).fit(3 * X, Y)
-    part, _ = lt.OneVsAll(normalize=True).fit_block(3 * X, Y, [4])
+    X = form(3 * X)
+    whole = lt.OneVsAll(normalize=True).fit(X, Y)
+    part, _ = lt.OneVsAll(normalize=True).fit_block(X, Y, [4])
     assert part.unit_rows
     assert (whole.model_.W[[4]] != part.W).nnz == 0
 
@@ -199,40 +255,45 @@ def test_buffers_grow_for_labels_with_many_rows():
 # --- kernels ---------------------------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 12), st.booleans())
-@settings(deadline=None, max_examples=40)
-def test_verify_equals_its_twin(seed, n, d, tiny_room):
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 12), st.booleans(), st.booleans())
+@settings(deadline=None, max_examples=80)
+def test_verify_equals_its_twin(seed, n, d, tiny_room, dense):
     """Scores, loss and the rows overlooked, for sixteen lanes with different numbers of rows wanted."""
     rng = np.random.default_rng(seed)
     X, _ = random_problem(seed, n=max(n, 4), d=d)
     n = X.shape[0]
+    X = X.toarray() if dense else X
     problem = Problem.of(X, sp.csr_array(np.ones((n, 1), np.int32)), 1.0)
-    rows = dual.rows_of(X, problem)
-    space = lanes.Space(n, d, 1)
+    rows, base = dual.rows_of(X, problem), rng.normal(size=n).astype(np.float32)
+    space = lanes.Space(n, d, 1, dense=problem.is_dense)
+    space.lanes.need[:] = 40
+    space.grow(dual_kernels.MORE_ROWS)
     L = space.lanes
     L.panel[1:] = rng.normal(size=(d, LANES))
-    L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
+    if not problem.is_dense:
+        L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
     L.factor[:], L.offset[:] = rng.normal(size=LANES), rng.normal(size=LANES)
     L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LANES)
     L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LANES)
     L.positive[:] = rng.integers(0, 2**16, size=n)
     L.member[:] = rng.integers(0, 2**16, size=n)
     tau = L.tau.copy()
-    verify_kernels.verify(rows, L, space.scratch.values)
+    verify_kernels.verify(rows, base, L, space.scratch.values)
 
-    z = X.toarray().astype(float) @ L.panel[L.line_of] + np.outer(rows.base, L.factor) + L.offset
+    whole = X if dense else X.toarray()
+    z = whole.astype(float) @ L.panel[L.line_of] + np.outer(base, L.factor) + L.offset
     bit = (L.positive[:, None] >> np.arange(LANES)) & 1
     slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
     np.testing.assert_allclose(L.loss, (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
     outside = ((L.member[:, None] >> np.arange(LANES)) & 1) == 0
     for b in range(LANES):
         eligible = np.flatnonzero(outside[:, b] & (slack[:, b] > tau[b] + 1e-5))
-        found = L.found[b, : L.n_found[b]]
+        found = L.found[2 * L.first[b] :][: L.n_found[b]]
         assert len(set(found.tolist())) == len(found)
         assert len(found) >= min(len(eligible), L.want[b])
         assert len(found) <= L.want[b]
         assert outside[found, b].all()
-        np.testing.assert_allclose(L.found_slack[b, : len(found)], slack[found, b], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(L.found_slack[2 * L.first[b] :][: len(found)], slack[found, b], rtol=1e-4, atol=1e-4)
         best = np.sort(slack[eligible, b])[::-1][: L.want[b]]
         np.testing.assert_allclose(np.sort(slack[found, b])[::-1][: len(best)], best, rtol=1e-4, atol=1e-4)
 

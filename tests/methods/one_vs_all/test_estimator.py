@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import longtail as lt
 from longtail.data import Dataset
 from longtail.errors import InputError
-from longtail.methods.one_vs_all import Status, dual, newton
+from longtail.methods.one_vs_all import Status
 from longtail.methods.one_vs_all.starts import base
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem
@@ -23,16 +25,72 @@ def bytes_of(clf):
     return [array.tobytes() for array in (W.data, W.indices, W.indptr, *vars(outcome).values())]
 
 
+@pytest.mark.parametrize("start", ["msi", "tree"])
 @pytest.mark.parametrize(("n_jobs", "block", "dense"), [(1, 1, 1), (2, 3, 40), (4, 100, 10**7), (None, 2, 13)])
-def test_threads_and_blocks_do_not_change_a_byte(monkeypatch, n_jobs, block, dense):
+def test_threads_and_blocks_do_not_change_a_byte(monkeypatch, n_jobs, block, dense, start):
     X, Y = random_problem(1, n=50, d=12, L=23)
     for solver in ("dual", "newton"):
-        expected = bytes_of(lt.OneVsAll(solver=solver, n_jobs=1).fit(X, Y))
+        expected = bytes_of(lt.OneVsAll(solver=solver, start=start, n_jobs=1).fit(X, Y))
         with monkeypatch.context() as patch:
-            patch.setattr(newton, "BLOCK_LABELS", block)
-            patch.setattr(dual, "BLOCK_LABELS", block)
             patch.setattr(base, "DENSE_WEIGHTS", dense)
-            assert bytes_of(lt.OneVsAll(solver=solver, n_jobs=n_jobs).fit(X, Y)) == expected
+            other = lt.OneVsAll(solver=solver, start=start, n_jobs=n_jobs, block_size=block).fit(X, Y)
+        assert bytes_of(other) == expected
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1.0]), st.sampled_from(["dual", "newton"]))
+@settings(deadline=None, max_examples=20)
+def test_dense_and_sparse_rows_pose_the_same_problem(seed, bias, solver):
+    X, Y = random_problem(seed, density=0.8)
+    options = {"bias": bias, "solver": solver, "tol": 1e-5, "prune": 0.0}
+    sparse, dense = lt.OneVsAll(**options).fit(X, Y), lt.OneVsAll(**options).fit(X.toarray(), Y)
+    np.testing.assert_allclose(dense.outcome_.objective, sparse.outcome_.objective, rtol=3e-5, atol=1e-9)
+    assert bytes_of(dense) != bytes_of(sparse)  # sums are taken in another order
+
+
+@pytest.mark.parametrize("start", ["zero", "bias", "ova-primal", "msi", "tree"])
+@pytest.mark.parametrize("solver", ["dual", "newton"])
+def test_every_start_reaches_the_optimum_on_dense_rows(solver, start):
+    rng = np.random.default_rng(5)
+    X, Y = rng.normal(size=(90, 14)).astype(np.float32), sp.csr_array((rng.random((90, 19)) < 0.1).astype(np.int32))
+    clf = lt.OneVsAll(solver=solver, start=start, tol=1e-4, prune=0.0).fit(X, Y)
+    A = np.hstack([X, np.ones((90, 1))]).astype(float)
+    for label in range(19):
+        y = np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)
+        best = ref.optimum("squared_hinge", A, y, 1.0)
+        assert clf.outcome_.objective[label] == pytest.approx(best, rel=2e-4)
+
+
+def test_rows_without_zeros_are_dense_in_either_form_and_newton_then_stops_sooner():
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(60, 9)).astype(np.float32), rng.integers(4, size=60)
+    for solver in ("dual", "newton"):
+        models = [lt.OneVsAll(solver=solver).fit(form(X), y) for form in (np.asarray, np.asfortranarray, sp.csr_array)]
+        assert bytes_of(models[0]) == bytes_of(models[1]) == bytes_of(models[2])
+    loose, strict = models[0], lt.OneVsAll(solver="newton", tol=0.01).fit(X, y)
+    assert loose.outcome_.n_iter.sum() < strict.outcome_.n_iter.sum()
+    assert bytes_of(loose) == bytes_of(lt.OneVsAll(solver="newton", tol=1.0).fit(X, y))
+
+
+def test_a_dense_array_of_mostly_zeros_is_taken_as_sparse():
+    X, Y = random_problem(2)
+    assert bytes_of(lt.OneVsAll().fit(X.toarray(), Y)) == bytes_of(lt.OneVsAll().fit(X, Y))
+
+
+def test_training_holds_the_model_once():
+    """Memory beyond X and the model is bounded by what threads work with, however many labels there are."""
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(sp.random(300, 2000, density=0.05, rng=rng, dtype=np.float32, format="csr"))
+    Y = sp.csr_array((rng.random((300, 1500)) < 0.01).astype(np.int32))
+    lt.OneVsAll(n_jobs=1).fit(X, Y[:, :3])
+    peaks, sizes = [], []
+    for labels in (300, 1500):
+        tracemalloc.start()
+        clf = lt.OneVsAll(n_jobs=1, prune=0.0, block_size=64).fit(X, sp.csr_array(Y[:, :labels]))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        sizes.append(clf.model_.W.data.nbytes + clf.model_.W.indices.nbytes)
+    assert sizes[1] > 8_000_000
+    assert peaks[1] - peaks[0] < 1.5 * (sizes[1] - sizes[0])
 
 
 def test_weights_and_outcome_are_those_of_the_problem():
@@ -196,6 +254,7 @@ def test_read_only_memory_mapped_and_odd_inputs_give_the_same_model(tmp_path):
         ("start", "mis", "one of 'msi', 'zero', 'bias', 'ova-primal', 'tree'"),
         ("start", None, "one of 'msi', 'zero', 'bias', 'ova-primal', 'tree'"),
         ("normalize", "yes", "True or False"),
+        ("block_size", 0, "a whole number of at least 1"),
         ("n_jobs", 0, "None, a positive number of threads, or -1 for all cores"),
     ],
 )

@@ -168,7 +168,8 @@ def test_optimum_of_labels_with_no_or_only_positives(problem, loss, bias, start,
     for label in (0, 1, 2):
         _, status, _, f, _ = solve(X, Y, label, loss=loss, bias=bias, C=C, start=start)
         assert status is Status.CONVERGED
-        assert f == pytest.approx(ref.optimum(loss, ref.augmented(X, bias), signs(Y, label), C), rel=1e-6, abs=1e-9)
+        best = ref.optimum(loss, ref.augmented(X, bias), signs(Y, label), C)
+        assert best * (1 - 1e-4) - 1e-9 <= f <= best * (1 + 1e-6) + 1e-9  # the reference may stop a little short
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))

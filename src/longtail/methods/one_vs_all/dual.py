@@ -10,7 +10,7 @@ over ALL rows: nothing is sampled and left unchecked. But most rows are easy: at
 margin, alpha_i = 0, and they do not matter. So a label works on few rows, and a pass over X, which 16 labels share,
 finds the rows that it overlooked:
 
-    1. first guess -> one pass -> working set: the positives and the rows that score highest
+    1. first guess, by the start -> one pass -> working set: the positives and the rows that score highest
     2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
@@ -33,9 +33,9 @@ from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
 from longtail.methods.one_vs_all.lanes import Rows, Space
 from longtail.methods.one_vs_all.newton import Newton
-from longtail.methods.one_vs_all.newton_kernels import margins
 from longtail.methods.one_vs_all.outcome import Outcome, Status
-from longtail.methods.one_vs_all.problem import Problem, stack_rows
+from longtail.methods.one_vs_all.problem import Features, Problem, stack_rows
+from longtail.methods.one_vs_all.starts import First
 from longtail.methods.one_vs_all.verify_kernels import LANES, verify
 from longtail.models import row_squares
 
@@ -44,15 +44,9 @@ MAX_SQUARE = 1e12  # |x|^2 of the longest row
 BLOCK_WORK = 1_000_000_000  # entries of X times labels in a block: about a second
 
 
-def rows_of(X: sp.csr_array, problem: Problem) -> Rows:
-    """X as the kernels take it, with what all labels share."""
-    mean = frozen(problem.x_sum / problem.n_samples, np.float64)
-    base = np.empty(problem.n_samples)
-    margins(*problem.X, problem.bias, mean, base)
-    squares = row_squares(X)
-    with np.errstate(over="ignore"):  # see suits_float32
-        base = base.astype(np.float32)
-    return Rows(*problem.X, problem.bias, frozen(squares, np.float64), frozen(base, np.float32), float(mean @ mean))
+def rows_of(X: Features, problem: Problem) -> Rows:
+    """X as the kernels take it, with the squares of its rows."""
+    return Rows(*problem.X, problem.bias, frozen(row_squares(X), np.float64), problem.is_dense)
 
 
 def suits_float32(rows: Rows) -> bool:
@@ -66,34 +60,35 @@ class Dual:
 
     problem: Problem
     rows: Rows
+    first: First
     newton: Newton
     C: float
     tol: float
     prune: float
 
-    def blocks(self) -> list[np.ndarray]:
-        """Labels in groups, those with most rows first, so that threads end together. Labels on the very same rows
-        pose the very same problem: only the first of them is solved (see `Problem.twins`)."""
-        labels = np.unique(self.problem.twins)
-        sizes = np.diff(self.problem.rows_indptr.view(np.int64))[labels]
-        labels = labels[np.argsort(-sizes, kind="stable")]
+    def blocks(self, size: int | None) -> list[np.ndarray]:
+        """Labels in groups, in each those with most rows first, so that lanes end together. Labels on the very same
+        rows pose the very same problem: only the first of them is solved (see `Problem.twins`)."""
+        labels, sizes = np.unique(self.problem.twins), np.diff(self.problem.rows_indptr.view(np.int64))
         work = len(self.problem.X[0]) + self.problem.n_samples
-        size = min(BLOCK_LABELS, max(2 * LANES, BLOCK_WORK // work))
-        return [labels[part.start : part.stop] for part in parallel.ranges(len(labels), size)]
+        size = size or min(BLOCK_LABELS, max(2 * LANES, BLOCK_WORK // work))
+        blocks = [labels[part.start : part.stop] for part in parallel.ranges(len(labels), size)]
+        return [block[np.argsort(-sizes[block], kind="stable")] for block in blocks]
 
     def solve(self, labels: np.ndarray) -> tuple[sp.csr_array, Outcome]:
         """The pruned weights of `labels`, one row each, and how they ended."""
-        p, space = self.problem, Space(self.problem.n_samples, self.problem.n_features, len(labels))
+        p = self.problem
+        space = Space(p.n_samples, p.n_features, len(labels), dense=p.is_dense)
         wanted = frozen(labels, np.uint64)
         while space.cursor[1] < len(labels):
             ended = kernels.prepare(
-                self.rows, p.rows_of, p.rows_indptr, p.weights, wanted, self.C, self.tol, space.cursor, space.lanes,
-                space.scratch, space.out,
+                self.rows, self.first, p.rows_of, p.rows_indptr, p.weights, wanted, self.C, self.tol, space.cursor,
+                space.lanes, space.scratch, space.out,
             )  # fmt: skip
             if ended != kernels.DONE:
                 space.grow(ended)
                 continue
-            verify(self.rows, space.lanes, space.scratch.values)
+            verify(self.rows, self.first.base, space.lanes, space.scratch.values)
             kernels.settle(self.C, self.tol, self.prune, space.cursor, space.lanes, space.out)
         out, used = space.out, space.out.ends[-1]
         parts = out.data[:used], out.indices[:used].astype(np.int32), out.ends.astype(np.int32)

@@ -1,6 +1,7 @@
 """What each lane of the dual solver does between passes: guess, coordinate descent, leaving. dual.py has the method.
 
-Contract: X is canonical CSR as `csr_parts` gives it, its bias feature implicit; every buffer is the caller's.
+Contract: X is as `row_parts` gives it (without indices, rows are dense), its bias feature implicit; every buffer is the
+caller's.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import math
 
 import numpy as np
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, reordering_kernel
 
 DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
@@ -23,16 +24,25 @@ UNCHECKED_SHARE = 0.25  # of the gap allowed may come from rows below the thresh
 MAX_PASSES = 300  # of coordinate descent over one working set
 MAX_ROUNDS = 12
 ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
-GUESS_POSITIVE, GUESS_NEGATIVE = 1.0, -1.1  # scores of the two means at the first guess
 PARALLEL = 1e-9
 
 
 # --- 1. coordinate descent on the working set ------------------------------------------------------------------------
 
 
+@reordering_kernel
+def dot_dense(x, start, w):
+    total = np.float32(0.0)
+    for f in range(len(w)):
+        total += x[start + np.uint64(f)] * w[f]
+    return total
+
+
 @kernel
 def dot_entries(x, j, start, end, w):
-    """Four sums at a time: one alone would wait for its own last addition."""
+    """Four sums at a time: one alone would wait for its own last addition. Without j, the row is dense."""
+    if len(j) == 0:
+        return dot_dense(x, start, w)
     four, one = np.uint64(4), np.uint64(1)
     a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
     p = start
@@ -50,18 +60,29 @@ def dot_entries(x, j, start, end, w):
 
 @kernel
 def add_entries(x, j, start, end, factor, w):
+    if len(j) == 0:
+        for f in range(len(w)):
+            w[f] += factor * x[start + np.uint64(f)]
+        return
     for p in range(start, end):
         w[j[p]] += factor * x[p]
 
 
 @kernel
 def gather(X, rows, n_rows, scratch):
-    """Copy the rows of the working set, with their features renumbered 0, 1, ... as they occur; returns how many."""
+    """Copy the rows of the working set, with their features renumbered 0, 1, ... as they occur; returns how many.
+
+    Dense rows are copied as they are.
+    """
     slot, features, count, at = scratch.slot, scratch.features, np.uint32(0), np.uint64(0)
     scratch.ends[0] = 0
     for r in range(n_rows):
         i = rows[r]
         for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
+            if X.dense:
+                scratch.x[at] = X.data[p]
+                at += np.uint64(1)
+                continue
             feature = X.indices[p]
             if slot[feature] == np.uint32(0):
                 features[count] = feature
@@ -70,9 +91,18 @@ def gather(X, rows, n_rows, scratch):
             scratch.j[at], scratch.x[at] = slot[feature] - np.uint32(1), X.data[p]
             at += np.uint64(1)
         scratch.ends[r + 1] = at
+    if X.dense:
+        return all_features(features)
     for f in range(count):
         slot[features[f]] = 0
     return np.int64(count)
+
+
+@kernel
+def all_features(features):
+    for f in range(len(features)):
+        features[f] = f
+    return np.int64(len(features))
 
 
 @kernel
@@ -159,31 +189,49 @@ def squared_norm(w):
 
 
 @kernel
-def guess(X, positives, scratch):
-    """The mean-separating vector u p + v m of starts/msi.py: returns u, v, and the number of features of p, whose
-    values are in scratch.w. The means score 1 and -1.1: most negatives lie just beyond their margin."""
-    slot, features, w, total = scratch.slot, scratch.features, scratch.w, len(positives)
-    count, mp = np.uint32(0), 0.0
-    for a in range(total):
-        i = positives[a]
-        mp += X.base[i] / total
-        for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
+def positive_mean(X, positives, scratch):
+    """The mean of these rows, in scratch.w on the features in scratch.features; returns how many these are."""
+    slot, features, w, share = scratch.slot, scratch.features, scratch.w, np.float32(1.0 / max(len(positives), 1))
+    count = np.uint32(0)
+    if X.dense:
+        w[:] = 0.0
+    for a in range(len(positives)):
+        start, end = X.indptr[positives[a]], X.indptr[positives[a] + np.uint32(1)]
+        if X.dense:
+            add_entries(X.data, X.indices, start, end, share, w)
+            continue
+        for p in range(start, end):
             feature = X.indices[p]
             if slot[feature] == np.uint32(0):
                 features[count], w[count] = feature, 0.0
                 count += np.uint32(1)
                 slot[feature] = count
-            w[slot[feature] - np.uint32(1)] += X.data[p] / np.float32(total)
+            w[slot[feature] - np.uint32(1)] += X.data[p] * share
+    if X.dense:
+        return all_features(features)
     for f in range(count):
         slot[features[f]] = 0
-    pp, mm = squared_norm(w[:count]) + X.bias * X.bias, X.mean_square
+    return np.int64(count)
+
+
+@kernel
+def guess(X, first, positives, scratch):
+    """The first scores are u p.x_i + v base_i (see `First`): returns u, v, and the number of features of p, the mean
+    of the positives, whose values are in scratch.w. With `separate`, p scores `positive` and the mean of the others
+    `negative`, as in starts/msi.py; where they are parallel, and without it, p has no part in the scores."""
+    if not first.separate:
+        return 0.0, 1.0, np.int64(0)
+    count, mp = positive_mean(X, positives, scratch), 0.0
+    for a in range(len(positives)):
+        mp += first.base[positives[a]] / len(positives)
+    pp, mm = squared_norm(scratch.w[:count]) + X.bias * X.bias, first.mean_square
     determinant = pp * mm - mp * mp
-    if total == 0 or determinant <= PARALLEL * pp * mm:
-        return 0.0, 0.0, np.int64(count)
-    mixed = GUESS_NEGATIVE + (GUESS_POSITIVE - GUESS_NEGATIVE) * total / len(X.base)
-    u = (GUESS_POSITIVE * mm - mixed * mp) / determinant
-    v = (mixed * pp - GUESS_POSITIVE * mp) / determinant
-    return u, v, np.int64(count)
+    if len(positives) == 0 or determinant <= PARALLEL * pp * mm:
+        return 0.0, 0.0, np.int64(0)
+    mixed = first.negative + (first.positive - first.negative) * len(positives) / len(first.base)
+    u = (first.positive * mm - mixed * mp) / determinant
+    v = (mixed * pp - first.positive * mp) / determinant
+    return u, v, count
 
 
 # --- 3. one lane -------------------------------------------------------------------------------------
@@ -212,20 +260,41 @@ def fill_lane(b, lanes, scratch, count, factor):
 
 
 @kernel
-def begin_lane(b, X, positives, cost, lanes, scratch):
-    """Lane b takes up the label with these rows, and guesses its weights; returns DONE or what it has no room for."""
-    most = len(X.base) - len(positives)
-    lanes.want[b] = min(max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives)), most)
-    if len(positives) + lanes.want[b] > lanes.rows.shape[1] or 2 * lanes.want[b] > lanes.found.shape[1]:
+def has_room(b, lanes, n_rows):
+    """Whether lane b can take in `want` rows more; if not, `need` says how many it must have room for."""
+    lanes.need[b] = n_rows + lanes.want[b]
+    return lanes.need[b] <= lanes.first[b + 1] - lanes.first[b]
+
+
+@kernel
+def join(b, i, lanes):
+    """Row i joins the working set of lane b."""
+    at = lanes.first[b] + lanes.n_rows[b]
+    lanes.rows[at], lanes.alpha[at] = i, 0.0
+    lanes.member[i] |= np.uint16(1) << np.uint16(b)
+    lanes.n_rows[b] += 1
+
+
+@kernel
+def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
+    """Lane b takes up the label with the rows `positives`, and guesses its weights. The rows `similar`, which a label
+    much like it has, are in the working set from the start. Returns DONE or what it has no room for."""
+    n = len(first.base)
+    lanes.want[b] = min(max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives)), n - len(positives))
+    if not has_room(b, lanes, len(positives)):
         return MORE_ROWS
-    u, v, count = guess(X, positives, scratch)
+    u, v, count = guess(X, first, positives, scratch)
     fill_lane(b, lanes, scratch, count, np.float32(u))
     lanes.factor[b], lanes.offset[b], lanes.tau[b] = v, u * X.bias * X.bias, 0.0
+    lanes.n_rows[b] = 0
     for a in range(len(positives)):
-        lanes.rows[b, a], lanes.alpha[b, a] = positives[a], 0.0
         lanes.positive[positives[a]] |= np.uint16(1) << np.uint16(b)
-        lanes.member[positives[a]] |= np.uint16(1) << np.uint16(b)
-    lanes.n_rows[b] = lanes.n_positive[b] = len(positives)
+        join(b, positives[a], lanes)
+    lanes.n_positive[b] = len(positives)
+    for a in range(len(similar)):
+        if lanes.want[b] > 0 and not lanes.member[similar[a]] >> np.uint16(b) & np.uint16(1):
+            join(b, similar[a], lanes)
+            lanes.want[b] -= 1
     lanes.cost[b], lanes.rounds[b], lanes.phase[b] = cost, 0, GUESSED
     return DONE
 
@@ -233,10 +302,11 @@ def begin_lane(b, X, positives, cost, lanes, scratch):
 @kernel
 def solve_lane(b, X, C, tol, lanes, scratch):
     """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for."""
-    n_rows, rows = lanes.n_rows[b], lanes.rows[b]
-    lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), len(X.base) - n_rows)
-    if n_rows + lanes.want[b] > lanes.rows.shape[1] or 2 * lanes.want[b] > lanes.found.shape[1]:
+    n, n_rows = len(lanes.member), lanes.n_rows[b]
+    lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
+    if not has_room(b, lanes, n_rows):
         return MORE_ROWS
+    rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
     entries = np.uint64(0)
     for r in range(n_rows):
         entries += X.indptr[rows[r] + np.uint32(1)] - X.indptr[rows[r]]
@@ -248,14 +318,13 @@ def solve_lane(b, X, C, tol, lanes, scratch):
     inner = INNER_TOLERANCE * tol * 0.5 ** (lanes.rounds[b] - 1)
     D, norm, bias_weight, positive_loss = descend(
         scratch.x, scratch.j, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, lanes.cost[b],
-        inner,
-        lanes.alpha[b], scratch.order, w,
+        inner, alpha, scratch.order, w,
     )  # fmt: skip
     fill_lane(b, lanes, scratch, count, np.float32(1.0))
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * bias_weight
     lanes.dual[b], lanes.norm[b], lanes.bias_weight[b] = D, norm, bias_weight
     lanes.positive_loss[b] = positive_loss
-    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * tol * max(D, 0.0) / (C * len(X.base)))
+    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * tol * max(D, 0.0) / (C * n))
     lanes.phase[b] = TO_CHECK
     return DONE
 
@@ -273,26 +342,22 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
         out.indices[at], out.data[at] = len(lanes.line_of), weight
         at += 1
     active, others = 0, ~(np.uint16(1) << np.uint16(b))
-    for r in range(lanes.n_rows[b]):
-        active += lanes.alpha[b, r] > 0.0
-        lanes.member[lanes.rows[b, r]] &= others
-        lanes.positive[lanes.rows[b, r]] &= others
+    for r in range(lanes.first[b], lanes.first[b] + lanes.n_rows[b]):
+        active += lanes.alpha[r] > 0.0
+        lanes.member[lanes.rows[r]] &= others
+        lanes.positive[lanes.rows[r]] &= others
     out.ends[k + 1], out.order[k] = at, lanes.position[b]
     out.status[k], out.rounds[k] = SOLVED if solved else GAVE_UP, lanes.rounds[b]
     figures = out.figures[k]
     figures[0], figures[1], figures[2], figures[3] = P, gap / P if P > 0.0 else 0.0, np.nan, active
-    lanes.phase[b] = EMPTY
+    lanes.phase[b], lanes.n_rows[b] = EMPTY, 0
 
 
 @kernel
 def grow_lane(b, lanes):
     """The rows that `verify` found join the working set of lane b."""
-    n_rows = lanes.n_rows[b]
     for c in range(lanes.n_found[b]):
-        i = lanes.found[b, c]
-        lanes.rows[b, n_rows + c], lanes.alpha[b, n_rows + c] = i, 0.0
-        lanes.member[i] |= np.uint16(1) << np.uint16(b)
-    lanes.n_rows[b] = n_rows + lanes.n_found[b]
+        join(b, lanes.found[2 * lanes.first[b] + c], lanes)
     lanes.rounds[b] += 1
     lanes.phase[b] = TO_SOLVE
 
@@ -301,7 +366,7 @@ def grow_lane(b, lanes):
 
 
 @kernel
-def prepare(X, rows_of, rows_indptr, weights, labels, C, tol, cursor, lanes, scratch, out):
+def prepare(X, first, rows_of, rows_indptr, weights, labels, C, tol, cursor, lanes, scratch, out):
     """Every lane without work takes the next label and guesses; every lane with a working set solves it.
 
     Returns DONE, or which buffer was too small (then call again with a larger one).
@@ -312,7 +377,11 @@ def prepare(X, rows_of, rows_indptr, weights, labels, C, tol, cursor, lanes, scr
         if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
             label = labels[cursor[0]]
             positives = rows_of[rows_indptr[label] : rows_indptr[label + np.uint64(1)]]
-            ended = begin_lane(b, X, positives, C * weights[label], lanes, scratch)
+            similar = positives[:0]
+            if first.parent[label] >= 0:
+                parent = np.uint64(first.parent[label])
+                similar = rows_of[rows_indptr[parent] : rows_indptr[parent + np.uint64(1)]]
+            ended = begin_lane(b, X, first, positives, similar, C * weights[label], lanes, scratch)
             if ended == DONE:
                 lanes.position[b] = cursor[0]
                 cursor[0] += 1
@@ -321,7 +390,7 @@ def prepare(X, rows_of, rows_indptr, weights, labels, C, tol, cursor, lanes, scr
         if ended != DONE:
             return ended
         if lanes.phase[b] == EMPTY:
-            lanes.tau[b] = np.inf
+            lanes.tau[b], lanes.need[b] = np.inf, 0
         else:
             room += lanes.n_features[b] + 1
     return MORE_OUTPUT if out.ends[cursor[1]] + room > len(out.indices) else DONE

@@ -29,10 +29,10 @@ class Newton:
     max_iter: int
     prune: float
 
-    def blocks(self) -> list[np.ndarray]:
+    def blocks(self, size: int | None) -> list[np.ndarray]:
         """Labels in groups that take about as long."""
-        size = min(BLOCK_LABELS, BLOCK_WORK // (len(self.problem.X[0]) + self.problem.n_samples))
-        return self.start.blocks(size)
+        usual = min(BLOCK_LABELS, BLOCK_WORK // (len(self.problem.X[0]) + self.problem.n_samples))
+        return self.start.blocks(size or usual)
 
     def solve(self, labels: np.ndarray) -> tuple[sp.csr_array, Outcome]:
         """The pruned weights of `labels`, one row each, and how they ended."""

@@ -19,7 +19,8 @@ As in LIBLINEAR (Galli & Lin 2021), whose constants the paper takes over:
 What differs: z is kept up to date by z += step Xs instead of being computed anew, and |g(0)| comes from the sum of all
 rows, which labels share. Neither changes the iterates beyond rounding.
 
-Contract (established by longtail.check): canonical CSR; float32 X, unsigned indices; everything else is float64 and
+Contract (established by longtail.check): canonical CSR, or rows without indices where they are dense (`row_parts`);
+float32 X, unsigned indices; everything else is float64 and
 owned by the caller. Nothing here allocates, prints or raises; how a solve ended is an integer.
 """
 
@@ -27,7 +28,7 @@ from __future__ import annotations
 
 import math
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, reordering_kernel
 
 SQUARED_HINGE, LOGISTIC = 0, 1
 CONVERGED, MAX_ITER, LINE_SEARCH_FAILED = 0, 1, 2
@@ -69,10 +70,20 @@ def loss_curvature(loss, m):
 # --- 2. products with X ----------------------------------------------------------------------------------------------
 
 
+@reordering_kernel
+def dense_dot(X_data, start, end, v):
+    total = 0.0
+    for p in range(start, end):
+        total += X_data[p] * v[p - start]
+    return total
+
+
 @kernel
 def row_dot(i, X_data, X_indices, X_indptr, bias, v):
     """x_i . v, bias feature included."""
     total = bias * v[-1] if bias > 0.0 else 0.0
+    if len(X_indices) == 0:
+        return total + dense_dot(X_data, X_indptr[i], X_indptr[i + 1], v)
     for p in range(X_indptr[i], X_indptr[i + 1]):
         total += X_data[p] * v[X_indices[p]]
     return total
@@ -81,8 +92,13 @@ def row_dot(i, X_data, X_indices, X_indptr, bias, v):
 @kernel
 def add_row(i, X_data, X_indices, X_indptr, bias, factor, out):
     """out += factor x_i"""
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        out[X_indices[p]] += factor * X_data[p]
+    start, end = X_indptr[i], X_indptr[i + 1]
+    if len(X_indices) == 0:
+        for p in range(start, end):
+            out[p - start] += factor * X_data[p]
+    else:
+        for p in range(start, end):
+            out[X_indices[p]] += factor * X_data[p]
     if bias > 0.0:
         out[-1] += factor * bias
 
@@ -140,8 +156,9 @@ def preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, 
     for a in range(n_active):
         i = active[a]
         factor = PRECONDITIONER * cost[i] * loss_curvature(loss, y[i] * z[i])
-        for p in range(X_indptr[i], X_indptr[i + 1]):
-            out[X_indices[p]] += factor * X_data[p] * X_data[p]
+        start = X_indptr[i]
+        for p in range(start, X_indptr[i + 1]):
+            out[X_indices[p] if len(X_indices) else p - start] += factor * X_data[p] * X_data[p]
         if bias > 0.0:
             out[-1] += factor * bias * bias
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.compiled import csr_parts, csr_pattern, frozen
+from longtail.compiled import csr_pattern, frozen, row_parts
+
+Features: TypeAlias = "sp.csr_array | np.ndarray"
+
+
+def as_dense(X: Features) -> Features:
+    """X without its indices if every entry is stored, as in embeddings that were read from a file."""
+    if isinstance(X, np.ndarray) or X.nnz < X.shape[0] * X.shape[1]:
+        return X
+    return X.data.reshape(X.shape)
 
 
 @dataclass(frozen=True)
@@ -31,7 +41,7 @@ class Problem:
     weights: np.ndarray
 
     @classmethod
-    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float, positive_weight: float | np.ndarray = 1.0) -> Problem:
+    def of(cls, X: Features, Y: sp.csr_array, bias: float, positive_weight: float | np.ndarray = 1.0) -> Problem:
         n, d = X.shape
         x_sum = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
         if bias > 0:
@@ -40,7 +50,7 @@ class Problem:
         by_label.sort_indices()
         weights = np.broadcast_to(np.asarray(positive_weight, np.float64), Y.shape[1])
         return cls(
-            csr_parts(X),
+            row_parts(X),
             n,
             d,
             Y.shape[1],
@@ -53,6 +63,10 @@ class Problem:
     @property
     def D(self) -> int:  # noqa: N802 - the symbol of the kernels
         return len(self.x_sum)
+
+    @property
+    def is_dense(self) -> bool:
+        return len(self.X[0]) > len(self.X[1])
 
     @cached_property
     def twins(self) -> np.ndarray:
@@ -72,10 +86,7 @@ class Problem:
 
 
 def stack_rows(parts: Sequence[sp.csr_array], order: np.ndarray) -> sp.csr_array:
-    """The rows of all parts, one after the other, taken in this order (a row may be taken twice, or not at all).
-
-    vstack and indexing would hold the rows three times; models are large, so here they are held twice.
-    """
+    """The rows of all parts, one after the other, taken in this order (a row may be taken twice, or not at all)."""
     part_of = np.repeat(np.arange(len(parts)), [part.shape[0] for part in parts])
     row_of = np.concatenate([np.arange(part.shape[0]) for part in parts])
     lengths = np.concatenate([np.diff(part.indptr) for part in parts]).astype(np.int64)[order]

@@ -10,6 +10,7 @@ from numba.extending import intrinsic
 from longtail.compiled import kernel
 
 LANES = 16
+ROWS = 4  # dense rows scored together
 
 
 @intrinsic
@@ -83,6 +84,56 @@ def score_lanes(
     return signature, generate
 
 
+@intrinsic
+def dense_scores(typing_context, X_data, starts, panel, d, out):
+    """out[r] = sum over f < d of X_data[starts[r] + f] panel[1 + f] for ROWS rows r and 16 labels: a line of the panel
+    is loaded once for all these rows."""
+    signature = types.void(X_data, starts, panel, d, out)
+
+    def generate(context, builder, signature, args):
+        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+        fused = ["contract"]
+
+        def pointer(position):
+            return context.make_array(signature.args[position])(context, builder, args[position]).data
+
+        def lanes_at(base, line):
+            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(LANES))]), vector.as_pointer())
+
+        data, first_of, weights, target = pointer(0), pointer(1), pointer(2), pointer(4)
+        firsts = [builder.load(builder.gep(first_of, [integer(r)])) for r in range(ROWS)]
+        entry = builder.block
+        test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
+        builder.branch(test)
+
+        builder.position_at_end(test)
+        f, totals = builder.phi(integer), [builder.phi(vector) for _ in range(ROWS)]
+        f.add_incoming(integer(0), entry)
+        for total in totals:
+            total.add_incoming(ir.Constant(vector, [0.0] * LANES), entry)
+        builder.cbranch(builder.icmp_unsigned("<", f, args[3]), body, done)
+
+        builder.position_at_end(body)
+        following = builder.add(f, integer(1))
+        lanes = builder.load(lanes_at(weights, following), align=4)
+        nothing = ir.Constant(vector, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        for first, total in zip(firsts, totals, strict=True):
+            x = builder.load(builder.gep(data, [builder.add(first, f)]))
+            spread = builder.shuffle_vector(builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, everywhere)
+            product = builder.fmul(spread, lanes, flags=fused)
+            total.add_incoming(builder.fadd(total, product, flags=fused), body)
+        f.add_incoming(following, body)
+        builder.branch(test)
+
+        builder.position_at_end(done)
+        for r, total in enumerate(totals):
+            builder.store(total, lanes_at(target, integer(r)), align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
 @kernel
 def smallest_of_best(values, count, keep, scratch):
     """The `keep`-th largest of values[:count] (quickselect)."""
@@ -128,29 +179,34 @@ def keep_best(found, slack, count, keep, scratch):
 
 
 @kernel
-def verify(X, lanes, values):
-    """One pass over all rows: loss[b] = sum of max(0, 1 + z_i)^2 over the negative ones, and in found[b] the rows of
-    largest slack that are not in the working set: those above tau[b], at most want[b]."""
-    part, slack = np.zeros(LANES, np.float32), np.empty(LANES, np.float32)
+def verify(X, base, lanes, values):
+    """One pass over all rows: loss[b] = sum of max(0, 1 + z_i)^2 over the negative ones, and in found[2 first[b] :] the
+    rows of largest slack that are not in the working set: those above tau[b], at most want[b]."""
+    part, slack, offset = np.zeros(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    starts, products = np.empty(ROWS, np.uint64), np.empty((ROWS, LANES), np.float32)
     lanes.loss[:] = 0.0
     lanes.n_found[:] = 0
-    n = len(X.base)
+    n = len(base)
+    offset[:] = lanes.offset
     for i in range(n):
+        start, end = X.indptr[i], X.indptr[i + 1]
+        if X.dense:  # the products come from another loop; none are left to add
+            if i % ROWS == 0:
+                for r in range(ROWS):
+                    starts[r] = X.indptr[min(i + r, n - 1)]
+                dense_scores(X.data, starts, lanes.panel, np.uint64(len(lanes.line_of)), products)
+            for b in range(LANES):
+                offset[b] = lanes.offset[b] + products[i % ROWS, b]
+            end = start
         bits = score_lanes(
-            X.data, X.indices, X.indptr[i], X.indptr[i + 1], lanes.line_of, lanes.panel, X.base[i], lanes.factor,
-            lanes.offset, lanes.positive[i], lanes.tau, part, slack,
+            X.data, X.indices, start, end, lanes.line_of, lanes.panel, base[i], lanes.factor, offset, lanes.positive[i],
+            lanes.tau, part, slack,
         )  # fmt: skip
         bits &= ~np.int64(lanes.member[i])
         b = 0
         while bits:
             if bits & 1:
-                count = lanes.n_found[b]
-                if count == 2 * lanes.want[b]:
-                    count, lanes.tau[b] = keep_best(lanes.found[b], lanes.found_slack[b], count, lanes.want[b], values)
-                if slack[b] > lanes.tau[b]:
-                    lanes.found[b, count], lanes.found_slack[b, count] = i, slack[b]
-                    count += 1
-                lanes.n_found[b] = count
+                keep_row(b, i, slack[b], lanes, values)
             bits >>= 1
             b += 1
         if i & 255 == 255 or i == n - 1:  # short float32 sums, long float64 ones
@@ -159,6 +215,22 @@ def verify(X, lanes, values):
                 part[b] = 0.0
     for b in range(LANES):
         if lanes.n_found[b] > lanes.want[b]:
-            lanes.n_found[b], _ = keep_best(
-                lanes.found[b], lanes.found_slack[b], lanes.n_found[b], lanes.want[b], values
-            )
+            keep_most(b, lanes, values)
+
+
+@kernel
+def keep_row(b, i, slack, lanes, values):
+    """Row i with this slack is one of those found for lane b, if it is among the best so far."""
+    if lanes.n_found[b] == 2 * lanes.want[b]:
+        lanes.tau[b] = keep_most(b, lanes, values)
+    if slack > lanes.tau[b]:
+        at = 2 * lanes.first[b] + lanes.n_found[b]
+        lanes.found[at], lanes.found_slack[at] = i, slack
+        lanes.n_found[b] += 1
+
+
+@kernel
+def keep_most(b, lanes, values):
+    found, slack = lanes.found[2 * lanes.first[b] :], lanes.found_slack[2 * lanes.first[b] :]
+    lanes.n_found[b], limit = keep_best(found, slack, lanes.n_found[b], lanes.want[b], values)
+    return limit

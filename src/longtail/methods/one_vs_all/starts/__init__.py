@@ -12,14 +12,14 @@ import typing
 from typing import Any
 
 from longtail.errors import InputError
-from longtail.methods.one_vs_all.starts.base import Start, Task
+from longtail.methods.one_vs_all.starts.base import First, Start, Task
 from longtail.methods.one_vs_all.starts.bias import Bias
 from longtail.methods.one_vs_all.starts.msi import MeanSeparating
 from longtail.methods.one_vs_all.starts.ova_primal import OvaPrimal
 from longtail.methods.one_vs_all.starts.tree import Tree
 from longtail.methods.one_vs_all.starts.zero import Zero
 
-__all__ = ["STARTS", "Start", "Task", "make", "parse"]
+__all__ = ["STARTS", "First", "Start", "Task", "make", "parse"]
 
 STARTS: dict[str, type[Start]] = {
     "msi": MeanSeparating,

@@ -1,15 +1,18 @@
-"""What a start is: it fills the first weights of labels, and says in which order they are solved."""
+"""What a start is: it fills the first weights of labels, and says in which order they are solved, and with which rows
+the dual solver begins."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from longtail import parallel
+from longtail.compiled import frozen
+from longtail.methods.one_vs_all.newton_kernels import margins
 from longtail.methods.one_vs_all.problem import Problem
 
 DENSE_WEIGHTS = 4_000_000  # entries of the dense (labels, D) buffer that a thread solves into before pruning
@@ -26,6 +29,22 @@ class Task:
     max_iter: int
 
 
+class First(NamedTuple):
+    """First scores of all rows, for the dual solver: a label begins with its own rows and others that score highest.
+
+    Row i scores base_i. With `separate`, it scores u p.x_i + v base_i instead, p being the mean of the label's rows and
+    base_i = m.x_i with the mean row m, such that p scores `positive` and the mean of the other rows `negative`.
+    The rows of label parent[label], where that is not negative, are among the first rows of a label, too.
+    """
+
+    base: np.ndarray
+    separate: bool
+    mean_square: float  # m.m
+    positive: float
+    negative: float
+    parent: np.ndarray
+
+
 class Start(ABC):
     """First weights of labels. The options of a start are the keywords of its `__init__`: numbers, or a few words."""
 
@@ -37,6 +56,23 @@ class Start(ABC):
     @abstractmethod
     def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
         """Write the first weights of `labels` into the rows of `out` (labels, D)."""
+
+    def first(self) -> First:
+        """What the dual solver begins with; `Start` itself has all rows score alike."""
+        return First(
+            base=np.zeros(self.problem.n_samples, np.float32),
+            separate=False,
+            mean_square=0.0,
+            positive=0.0,
+            negative=0.0,
+            parent=np.full(self.problem.n_labels, -1),
+        )
+
+    def scores(self, w: np.ndarray) -> np.ndarray:
+        """X w, in float32."""
+        p, z = self.problem, np.empty(self.problem.n_samples)
+        margins(*p.X, p.bias, frozen(w, np.float64), z)
+        return z.astype(np.float32)
 
     def blocks(self, size: int) -> list[np.ndarray]:
         """All labels, in blocks of about `size` that can be solved apart from each other."""

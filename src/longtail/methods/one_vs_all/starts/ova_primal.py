@@ -15,7 +15,7 @@ import numpy as np
 
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all.newton_kernels import newton_block
-from longtail.methods.one_vs_all.starts.base import Start, Task
+from longtail.methods.one_vs_all.starts.base import First, Start, Task
 
 
 class OvaPrimal(Start):
@@ -25,6 +25,9 @@ class OvaPrimal(Start):
 
     def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
         out[:] = self.w
+
+    def first(self) -> First:
+        return super().first()._replace(base=self.scores(self.w))
 
 
 def all_negative(task: Task, *, strict: bool) -> np.ndarray:

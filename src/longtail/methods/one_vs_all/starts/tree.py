@@ -35,7 +35,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 
 from longtail.methods.one_vs_all.problem import Problem
-from longtail.methods.one_vs_all.starts.base import Task
+from longtail.methods.one_vs_all.starts.base import First, Task
 from longtail.methods.one_vs_all.starts.ova_primal import OvaPrimal
 
 ROOT = -1
@@ -47,6 +47,9 @@ class Tree(OvaPrimal):
     def __init__(self, task: Task, *, stop: Literal["loose", "strict"] = "loose") -> None:
         super().__init__(task, stop=stop)
         self.parent = cut(*spanning_tree(task.problem), SUBTREE_LABELS)
+
+    def first(self) -> First:
+        return super().first()._replace(parent=self.parent)
 
     def blocks(self, size: int) -> list[np.ndarray]:
         """Whole subtrees, about `size` labels of them together."""
