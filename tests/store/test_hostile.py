@@ -420,7 +420,7 @@ def loaded(root: Path):
             "has parameters that OneVsAll does not take: The 'C' parameter of OneVsAll must be a number above 0",
         ),
         ({"C": 10**400}, "The 'C' parameter of OneVsAll must be a number above 0"),
-        ({"C": None}, "The 'C' parameter"),
+        ({"prune": None}, "The 'prune' parameter"),
         ({"loss": ["hinge"]}, "The 'loss' parameter of OneVsAll must be one of"),
         ({"max_iter": 2.5}, "The 'max_iter' parameter"),
         ({"colour": "red"}, "does not take: .*colour"),

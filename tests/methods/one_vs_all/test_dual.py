@@ -89,7 +89,7 @@ def test_a_start_chooses_the_first_rows_and_not_the_optimum(start):
 def first_rows(start, X, Y, label):
     """The working set that a lane has after the first pass: the rows of `label`, then others, at most 200."""
     problem = Problem.of(X, Y, 1.0)
-    clf = lt.OneVsAll(start=start)
+    clf = lt.OneVsAll(1.0, start=start)
     solver, space = clf._solver(X, Y), lanes.Space(X.shape[0], X.shape[1], 1)
     dual_kernels.prepare(
         solver.rows, solver.first, problem.rows_of, problem.rows_indptr, problem.weights,
@@ -133,7 +133,7 @@ def test_the_tree_begins_with_the_rows_of_the_parent():
 def test_newtons_gap_is_honest_for_both_losses():
     X, Y = text_like(3, n=200, d=60, L=12)
     for loss in ("squared_hinge", "logistic"):
-        clf = lt.OneVsAll(loss=loss, solver="newton", tol=0.1, prune=0.0).fit(X, Y)
+        clf = lt.OneVsAll(1.0, loss=loss, solver="newton", tol=0.1, prune=0.0).fit(X, Y)
         for label in range(Y.shape[1]):
             best = ref.optimum(loss, ref.augmented(X, 1.0), signs(Y, label), 1.0)
             P, gap = clf.outcome_.objective[label], clf.outcome_.gap[label]
@@ -172,6 +172,18 @@ def test_positive_weights_multiply_the_cost_of_a_labels_own_rows(solver):
     assert one.outcome_.objective[1] == clf.outcome_.objective[1]
 
 
+def test_by_default_other_rows_cost_a_third_of_a_labels_own():
+    X, Y = text_like(9, L=6)
+    usual = lt.OneVsAll(tol=1e-5, prune=0.0).fit(X, Y)
+    for label in range(6):
+        y = signs(Y, label)
+        best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), y, np.where(y > 0, 1.0, 1 / 3))
+        assert usual.outcome_.objective[label] == pytest.approx(best, rel=1e-4)
+    plain = lt.OneVsAll(C=1.0, tol=1e-5, prune=0.0).fit(X, Y)  # a number weighs all rows alike
+    best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), signs(Y, 0), 1.0)
+    assert plain.outcome_.objective[0] == pytest.approx(best, rel=1e-4)
+
+
 def test_labels_on_the_same_rows_with_different_weights_are_no_twins():
     X, Y = text_like(5, L=2)
     clf = lt.OneVsAll(positive_weight=[1.0, 9.0, 1.0]).fit(X, sp.csr_array(Y[:, [0, 0, 0]]))
@@ -182,7 +194,7 @@ def test_labels_on_the_same_rows_with_different_weights_are_no_twins():
 def test_tiny_positive_weights_get_no_false_certificate():
     X, Y = text_like(3, n=200, d=60, L=12)
     for weight in (1e-3, 1e3):
-        clf = lt.OneVsAll(positive_weight=weight, tol=1e-4, prune=0.0).fit(X, Y)
+        clf = lt.OneVsAll(1.0, positive_weight=weight, tol=1e-4, prune=0.0).fit(X, Y)
         for label in range(12):
             y = signs(Y, label)
             best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), y, np.where(y > 0, weight, 1.0))
@@ -220,7 +232,7 @@ def test_bad_positive_weights_are_refused(weight):
 
 def test_an_array_of_positive_weights_is_not_saved(tmp_path):
     lt.OneVsAll(positive_weight=[1.0, 2.0]).fit(np.eye(2), [0, 1]).save(tmp_path / "model")
-    assert lt.load(tmp_path / "model").positive_weight == 1.0
+    assert lt.load(tmp_path / "model").positive_weight is None
 
 
 def test_twin_labels_are_solved_once_and_get_the_same_weights(monkeypatch):
@@ -246,7 +258,7 @@ def test_fit_block_gives_the_rows_of_the_whole_model():
 def test_buffers_grow_for_labels_with_many_rows():
     X, Y = text_like(7, n=3000, L=5)
     half = sp.csr_array((np.arange(3000)[:, None] % 2 == np.arange(2)).astype(np.int32))
-    clf = lt.OneVsAll(prune=0.0, tol=1e-3).fit(X, sp.csr_array(sp.hstack([half, Y])))
+    clf = lt.OneVsAll(1.0, prune=0.0, tol=1e-3).fit(X, sp.csr_array(sp.hstack([half, Y])))
     assert clf.outcome_.converged.all()
     best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), signs(half, 0), 1.0)
     assert clf.outcome_.objective[0] <= best * (1 + 1.1e-3)
@@ -321,7 +333,7 @@ def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps):
 def test_keep_best_keeps_the_best_and_the_first_of_equals(values, data):
     keep = data.draw(st.integers(1, len(values)))
     slack, found = np.array(values, np.float32), np.arange(len(values), dtype=np.uint32)
-    count, limit = verify_kernels.keep_best(found, slack, len(values), keep, np.empty(len(values), np.float32))
+    count, limit = verify_kernels.keep_best(found, slack, 0, len(values), keep, np.empty(len(values), np.float32))
     expected = sorted(sorted(range(len(values)), key=lambda i: (-values[i], i))[:keep])
     assert found[:count].tolist() == expected
     assert limit == min(values[i] for i in expected)

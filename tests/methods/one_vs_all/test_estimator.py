@@ -52,7 +52,7 @@ def test_dense_and_sparse_rows_pose_the_same_problem(seed, bias, solver):
 def test_every_start_reaches_the_optimum_on_dense_rows(solver, start):
     rng = np.random.default_rng(5)
     X, Y = rng.normal(size=(90, 14)).astype(np.float32), sp.csr_array((rng.random((90, 19)) < 0.1).astype(np.int32))
-    clf = lt.OneVsAll(solver=solver, start=start, tol=1e-4, prune=0.0).fit(X, Y)
+    clf = lt.OneVsAll(1.0, solver=solver, start=start, tol=1e-4, prune=0.0).fit(X, Y)
     A = np.hstack([X, np.ones((90, 1))]).astype(float)
     for label in range(19):
         y = np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)

@@ -40,9 +40,7 @@ def dot_dense(x, start, w):
 
 @kernel
 def dot_entries(x, j, start, end, w):
-    """Four sums at a time: one alone would wait for its own last addition. Without j, the row is dense."""
-    if len(j) == 0:
-        return dot_dense(x, start, w)
+    """Four sums at a time: one alone would wait for its own last addition."""
     four, one = np.uint64(4), np.uint64(1)
     a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
     p = start
@@ -60,12 +58,31 @@ def dot_entries(x, j, start, end, w):
 
 @kernel
 def add_entries(x, j, start, end, factor, w):
-    if len(j) == 0:
-        for f in range(len(w)):
-            w[f] += factor * x[start + np.uint64(f)]
-        return
     for p in range(start, end):
         w[j[p]] += factor * x[p]
+
+
+@kernel
+def add_dense(x, start, factor, w):
+    for f in range(len(w)):
+        w[f] += factor * x[start + np.uint64(f)]
+
+
+@kernel
+def row_dot(x, j, start, end, w):
+    """Of a row as `gather` copies it, dense where j is None: Numba compiles one version for each kind."""
+    if j is None:
+        return dot_dense(x, start, w)
+    else:  # noqa: RET505 - Numba drops the branch that does not apply only if it is one
+        return dot_entries(x, j, start, end, w)
+
+
+@kernel
+def add_row(x, j, start, end, factor, w):
+    if j is None:
+        add_dense(x, start, factor, w)
+    else:
+        add_entries(x, j, start, end, factor, w)
 
 
 @kernel
@@ -74,15 +91,13 @@ def gather(X, rows, n_rows, scratch):
 
     Dense rows are copied as they are.
     """
+    if X.dense:
+        return gather_dense(X, rows, n_rows, scratch)
     slot, features, count, at = scratch.slot, scratch.features, np.uint32(0), np.uint64(0)
     scratch.ends[0] = 0
     for r in range(n_rows):
         i = rows[r]
         for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
-            if X.dense:
-                scratch.x[at] = X.data[p]
-                at += np.uint64(1)
-                continue
             feature = X.indices[p]
             if slot[feature] == np.uint32(0):
                 features[count] = feature
@@ -91,11 +106,20 @@ def gather(X, rows, n_rows, scratch):
             scratch.j[at], scratch.x[at] = slot[feature] - np.uint32(1), X.data[p]
             at += np.uint64(1)
         scratch.ends[r + 1] = at
-    if X.dense:
-        return all_features(features)
     for f in range(count):
         slot[features[f]] = 0
     return np.int64(count)
+
+
+@kernel
+def gather_dense(X, rows, n_rows, scratch):
+    d = np.uint64(len(scratch.features))
+    for r in range(n_rows):
+        at, start = np.uint64(r) * d, X.indptr[rows[r]]
+        for f in range(d):
+            scratch.x[at + f] = X.data[start + f]
+        scratch.ends[r + 1] = at + d
+    return all_features(scratch.features)
 
 
 @kernel
@@ -122,7 +146,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cos
         order[r] = r
         if alpha[r] > 0.0:
             signed = alpha[r] if r < n_positive else -alpha[r]
-            add_entries(x, j, ends[r], ends[r + 1], np.float32(signed), w)
+            add_row(x, j, ends[r], ends[r + 1], np.float32(signed), w)
             bias_weight += signed * bias
             half = positive_half if r < n_positive else negative_half
             D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
@@ -141,7 +165,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cos
         while a < n_active:
             r = order[a]
             y, half = (1.0, positive_half) if r < n_positive else (-1.0, negative_half)
-            G = y * (dot_entries(x, j, ends[r], ends[r + 1], w) + bias * bias_weight) - 1.0 + alpha[r] * half
+            G = y * (row_dot(x, j, ends[r], ends[r + 1], w) + bias * bias_weight) - 1.0 + alpha[r] * half
             if alpha[r] == 0.0 and G >= 0.0:
                 if limit < G:
                     n_active -= 1
@@ -159,7 +183,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cos
                 if alpha[r] < 0.0:
                     alpha[r] = 0.0
                 D -= G * change + 0.5 * Q * change * change
-                add_entries(x, j, ends[r], ends[r + 1], np.float32(y * change), w)
+                add_row(x, j, ends[r], ends[r + 1], np.float32(y * change), w)
                 bias_weight += y * change * bias
         limit = worst if worst > 0.0 else np.inf
         if violation <= tol * max(D, 1e-300):
@@ -172,7 +196,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cos
     for r in range(n_rows):
         D += alpha[r] - alpha[r] * alpha[r] * 0.5 * (positive_half if r < n_positive else negative_half)
         if r < n_positive:
-            z = dot_entries(x, j, ends[r], ends[r + 1], w) + bias * bias_weight
+            z = row_dot(x, j, ends[r], ends[r + 1], w) + bias * bias_weight
             positive_loss += max(0.0, 1.0 - z) ** 2
     return D, norm, bias_weight, positive_loss
 
@@ -198,7 +222,7 @@ def positive_mean(X, positives, scratch):
     for a in range(len(positives)):
         start, end = X.indptr[positives[a]], X.indptr[positives[a] + np.uint32(1)]
         if X.dense:
-            add_entries(X.data, X.indices, start, end, share, w)
+            add_dense(X.data, start, share, w)
             continue
         for p in range(start, end):
             feature = X.indices[p]
@@ -260,41 +284,32 @@ def fill_lane(b, lanes, scratch, count, factor):
 
 
 @kernel
-def has_room(b, lanes, n_rows):
-    """Whether lane b can take in `want` rows more; if not, `need` says how many it must have room for."""
-    lanes.need[b] = n_rows + lanes.want[b]
-    return lanes.need[b] <= lanes.first[b + 1] - lanes.first[b]
-
-
-@kernel
-def join(b, i, lanes):
-    """Row i joins the working set of lane b."""
-    at = lanes.first[b] + lanes.n_rows[b]
-    lanes.rows[at], lanes.alpha[at] = i, 0.0
-    lanes.member[i] |= np.uint16(1) << np.uint16(b)
-    lanes.n_rows[b] += 1
-
-
-@kernel
 def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
     """Lane b takes up the label with the rows `positives`, and guesses its weights. The rows `similar`, which a label
     much like it has, are in the working set from the start. Returns DONE or what it has no room for."""
     n = len(first.base)
     lanes.want[b] = min(max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives)), n - len(positives))
-    if not has_room(b, lanes, len(positives)):
+    lanes.need[b] = len(positives) + lanes.want[b]
+    if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
     u, v, count = guess(X, first, positives, scratch)
     fill_lane(b, lanes, scratch, count, np.float32(u))
     lanes.factor[b], lanes.offset[b], lanes.tau[b] = v, u * X.bias * X.bias, 0.0
-    lanes.n_rows[b] = 0
+    at, mine = lanes.first[b], np.uint16(1) << np.uint16(b)
     for a in range(len(positives)):
-        lanes.positive[positives[a]] |= np.uint16(1) << np.uint16(b)
-        join(b, positives[a], lanes)
-    lanes.n_positive[b] = len(positives)
+        i = positives[a]
+        lanes.rows[at], lanes.alpha[at] = i, 0.0
+        lanes.positive[i] |= mine
+        lanes.member[i] |= mine
+        at += 1
     for a in range(len(similar)):
-        if lanes.want[b] > 0 and not lanes.member[similar[a]] >> np.uint16(b) & np.uint16(1):
-            join(b, similar[a], lanes)
+        i = similar[a]
+        if lanes.want[b] > 0 and not lanes.member[i] & mine:
+            lanes.rows[at], lanes.alpha[at] = i, 0.0
+            lanes.member[i] |= mine
             lanes.want[b] -= 1
+            at += 1
+    lanes.n_rows[b], lanes.n_positive[b] = at - lanes.first[b], len(positives)
     lanes.cost[b], lanes.rounds[b], lanes.phase[b] = cost, 0, GUESSED
     return DONE
 
@@ -304,7 +319,8 @@ def solve_lane(b, X, C, tol, lanes, scratch):
     """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for."""
     n, n_rows = len(lanes.member), lanes.n_rows[b]
     lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
-    if not has_room(b, lanes, n_rows):
+    lanes.need[b] = n_rows + lanes.want[b]
+    if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
     rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
     entries = np.uint64(0)
@@ -316,10 +332,16 @@ def solve_lane(b, X, C, tol, lanes, scratch):
     w = scratch.w[:count]
     w[:] = 0.0
     inner = INNER_TOLERANCE * tol * 0.5 ** (lanes.rounds[b] - 1)
-    D, norm, bias_weight, positive_loss = descend(
-        scratch.x, scratch.j, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, lanes.cost[b],
-        inner, alpha, scratch.order, w,
-    )  # fmt: skip
+    if X.dense:
+        D, norm, bias_weight, positive_loss = descend(
+            scratch.x, None, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, lanes.cost[b],
+            inner, alpha, scratch.order, w,
+        )  # fmt: skip
+    else:
+        D, norm, bias_weight, positive_loss = descend(
+            scratch.x, scratch.j, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, lanes.cost[b],
+            inner, alpha, scratch.order, w,
+        )  # fmt: skip
     fill_lane(b, lanes, scratch, count, np.float32(1.0))
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * bias_weight
     lanes.dual[b], lanes.norm[b], lanes.bias_weight[b] = D, norm, bias_weight
@@ -356,8 +378,12 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
 @kernel
 def grow_lane(b, lanes):
     """The rows that `verify` found join the working set of lane b."""
+    at = lanes.first[b] + lanes.n_rows[b]
     for c in range(lanes.n_found[b]):
-        join(b, lanes.found[2 * lanes.first[b] + c], lanes)
+        i = lanes.found[2 * lanes.first[b] + c]
+        lanes.rows[at + c], lanes.alpha[at + c] = i, 0.0
+        lanes.member[i] |= np.uint16(1) << np.uint16(b)
+    lanes.n_rows[b] += lanes.n_found[b]
     lanes.rounds[b] += 1
     lanes.phase[b] = TO_SOLVE
 

@@ -9,7 +9,7 @@ import numpy as np
 from longtail.methods.one_vs_all.dual_kernels import MORE_ENTRIES, MORE_OUTPUT, MORE_ROWS
 from longtail.methods.one_vs_all.verify_kernels import LANES
 
-MIN_ROOM = 512  # rows that a lane has room for
+MIN_ROOM = 1024  # rows that a lane has room for
 
 
 class Rows(NamedTuple):
@@ -144,9 +144,9 @@ class Space:
             self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
 
     def _make_room_for_rows(self) -> None:
-        """Lay the lists of all lanes out anew, with what each needs and half as much again."""
+        """Lay the lists of all lanes out anew, with twice what each needs."""
         old = self.lanes
-        room = np.maximum(MIN_ROOM, old.need + old.need // 2)
+        room = np.maximum(MIN_ROOM, 2 * old.need)
         first = np.concatenate([[0], np.cumsum(room)])
         rows, alpha = np.zeros(first[-1], np.uint32), np.zeros(first[-1])
         for start, old_start, n_rows in zip(first[:-1], old.first[:-1], old.n_rows, strict=True):

@@ -161,8 +161,10 @@ def smallest_of_best(values, count, keep, scratch):
 
 
 @kernel
-def keep_best(found, slack, count, keep, scratch):
-    """Keep the `keep` rows of largest slack, ties by position; returns the new count and the smallest slack kept."""
+def keep_best(all_found, all_slack, start, count, keep, scratch):
+    """Of the `count` rows found from `start` on, keep the `keep` ones of largest slack, ties by position; returns the
+    new count and the smallest slack kept."""
+    found, slack = all_found[start : start + count], all_slack[start : start + count]
     limit = smallest_of_best(slack, count, keep, scratch)
     ties = keep
     for c in range(count):
@@ -206,7 +208,13 @@ def verify(X, base, lanes, values):
         b = 0
         while bits:
             if bits & 1:
-                keep_row(b, i, slack[b], lanes, values)
+                count, at = lanes.n_found[b], 2 * lanes.first[b]
+                if count == 2 * lanes.want[b]:
+                    count, lanes.tau[b] = keep_best(lanes.found, lanes.found_slack, at, count, lanes.want[b], values)
+                if slack[b] > lanes.tau[b]:
+                    lanes.found[at + count], lanes.found_slack[at + count] = i, slack[b]
+                    count += 1
+                lanes.n_found[b] = count
             bits >>= 1
             b += 1
         if i & 255 == 255 or i == n - 1:  # short float32 sums, long float64 ones
@@ -215,22 +223,6 @@ def verify(X, base, lanes, values):
                 part[b] = 0.0
     for b in range(LANES):
         if lanes.n_found[b] > lanes.want[b]:
-            keep_most(b, lanes, values)
-
-
-@kernel
-def keep_row(b, i, slack, lanes, values):
-    """Row i with this slack is one of those found for lane b, if it is among the best so far."""
-    if lanes.n_found[b] == 2 * lanes.want[b]:
-        lanes.tau[b] = keep_most(b, lanes, values)
-    if slack > lanes.tau[b]:
-        at = 2 * lanes.first[b] + lanes.n_found[b]
-        lanes.found[at], lanes.found_slack[at] = i, slack
-        lanes.n_found[b] += 1
-
-
-@kernel
-def keep_most(b, lanes, values):
-    found, slack = lanes.found[2 * lanes.first[b] :], lanes.found_slack[2 * lanes.first[b] :]
-    lanes.n_found[b], limit = keep_best(found, slack, lanes.n_found[b], lanes.want[b], values)
-    return limit
+            lanes.n_found[b], _ = keep_best(
+                lanes.found, lanes.found_slack, 2 * lanes.first[b], lanes.n_found[b], lanes.want[b], values
+            )
