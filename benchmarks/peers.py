@@ -2,12 +2,14 @@
 
     python benchmarks/peers.py FOLDER ... [--systems longtail,omikuji,napkinxc] [--pecos-python PATH] [--json FILE]
 
-A FOLDER holds `train.txt` and `test.txt` as for quality.py. Every cell is a process of its own on two threads. omikuji
-and napkinXC come from the `bench` extra; PECOS pins an old NumPy and asks for torch, so it runs under an interpreter of
+A FOLDER holds `train.txt` and `test.txt` as for quality.py. Every cell is a process of its own on two threads. "C=1" is
+the problem of the papers, where all rows cost alike. "scikit-learn" is LinearSVC label by label at C = 1: SAMPLE random
+labels are trained and the time is multiplied, so it has no accuracy; it is the same optimum as C=1. omikuji and
+napkinXC come from the `bench` extra; PECOS pins an old NumPy and asks for torch, so it runs under an interpreter of
 its own (`python -m venv pecos; pecos/bin/pip install libpecos`), given by --pecos-python. Default settings throughout:
 nothing is tuned. "newton" is longtail's plain Newton solver with the mean-separating start, "1e-3" the dual solver at
-that gap. CPU seconds (user + system of all threads) are the figure to compare; wall clock depends on what else the
-machine does.
+that gap, both at C = 1. CPU seconds (user + system of all threads) are the figure to compare; wall clock depends on
+what else the machine does.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ import numpy as np
 import scipy.sparse as sp
 
 THREADS = 2
+SAMPLE = 100  # labels that scikit-learn trains
 LONGTAIL = {
     "longtail": {},
-    "longtail 1e-3": {"tol": 1e-3},
-    "newton": {"solver": "newton"},
+    "longtail C=1": {"C": 1.0},
+    "longtail 1e-3": {"C": 1.0, "tol": 1e-3},
+    "newton": {"C": 1.0, "solver": "newton"},
 }
 COLUMNS = ("data", "system", "P@1", "P@3", "P@5", "train CPU s", "train s", "predict ms/row", "peak MB", "model MB")
 
@@ -96,6 +100,16 @@ def with_napkinxc(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[st
     return {"labels": padded, "wall": wall, "cpu": cpu, "predict": predict_wall}
 
 
+def with_scikit_learn(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str, Any]:
+    from sklearn.svm import LinearSVC
+
+    X, labels = sp.csr_matrix(X), np.random.default_rng(0).permutation(Y.shape[1])[:SAMPLE]
+    columns = [column for column in Y[:, labels].toarray().T if 0 < column.sum() < len(column)]
+    _, wall, cpu = clock(lambda: [LinearSVC(C=1.0, max_iter=10_000).fit(X, column) for column in columns])
+    share = Y.shape[1] / len(columns)
+    return {"labels": None, "wall": wall * share / THREADS, "cpu": cpu * share, "predict": 0.0}
+
+
 def with_pecos(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str, Any]:
     from pecos.xmc import Indexer, LabelEmbeddingFactory
     from pecos.xmc.xlinear.model import XLinearModel
@@ -122,6 +136,7 @@ SYSTEMS: dict[str, Callable[..., dict[str, Any]]] = {
     **dict.fromkeys(LONGTAIL, with_longtail),
     "omikuji": with_omikuji,
     "napkinxc": with_napkinxc,
+    "scikit-learn": with_scikit_learn,
     "pecos": with_pecos,
 }
 
@@ -139,7 +154,7 @@ def one_cell(system: str, arrays: str) -> dict[str, Any]:
         done = SYSTEMS[system](system, X, Y, test, scratch)
         size = folder_mb(f"{scratch}/model")
     return {
-        "labels": done["labels"].tolist(),
+        "labels": None if done["labels"] is None else done["labels"].tolist(),
         "train CPU s": round(done["cpu"], 1),
         "train s": round(done["wall"], 1),
         "predict ms/row": round(1e3 * done["predict"] / test.shape[0], 3),
@@ -148,7 +163,9 @@ def one_cell(system: str, arrays: str) -> dict[str, Any]:
     }
 
 
-def precision(labels: list[list[int]], Y: sp.csr_array) -> dict[str, float]:
+def precision(labels: list[list[int]] | None, Y: sp.csr_array) -> dict[str, Any]:
+    if labels is None:
+        return dict.fromkeys(("P@1", "P@3", "P@5"), "")
     hits = [[label in set(Y.indices[Y.indptr[i] : Y.indptr[i + 1]]) for label in row] for i, row in enumerate(labels)]
     share = np.cumsum(hits, axis=1).mean(axis=0) / np.arange(1, 6)
     return {f"P@{k}": round(100 * float(share[k - 1]), 2) for k in (1, 3, 5)}
@@ -188,7 +205,7 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+")
-    parser.add_argument("--systems", default="longtail,longtail 1e-3,newton,omikuji,napkinxc")
+    parser.add_argument("--systems", default="longtail,longtail C=1,longtail 1e-3,newton,scikit-learn,omikuji,napkinxc")
     parser.add_argument("--pecos-python", help="interpreter of an environment with libpecos")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

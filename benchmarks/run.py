@@ -31,7 +31,7 @@ def main() -> None:
     run("parse.py")
     run("quality.py", *options.folders, "--json", str(output / "quality.json"))
     run("predict.py")
-    run("starts.py", *options.folders, "--labels", "600")
+    run("starts.py", *options.folders, "--labels", "600", "--plots", str(output))
     if options.folders:
         pecos = ["--pecos-python", options.pecos_python] if options.pecos_python else []
         run("peers.py", *options.folders, *pecos, "--json", str(output / "peers.json"))

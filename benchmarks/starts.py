@@ -4,10 +4,12 @@
                                 [--plots FOLDER]
 
 FOLDERs are those of quality.py; without one, the ICD-10-CM corpus of the demo is used. Every start is run by the plain
-Newton solver, to the stopping rule of the papers; one more row is the dual solver, which needs no start (its steps are
-rounds, its active rows those at the end). Each row is a process of its own, and kernels are compiled before the clock
-starts. Seconds are wall clock and CPU (user + system, all threads). --labels trains and scores the first N labels only:
-enough for ratios. The plots show the means over labels with so many positives, and the time of every start.
+Newton solver, to the stopping rule of the papers, and by the dual solver, which takes its first rows from it (its steps
+are rounds, its active rows those at the end). C is 1, as in the papers. Each row is a process of its own, and kernels
+are compiled before the clock starts. Seconds are wall clock and CPU (user + system, all threads). --labels trains and
+scores the first N labels only: enough for ratios. The plots show, for Newton, milliseconds, steps and active rows of
+labels against their number of positives, and the share of rows that are active at each step (labels that are solved
+have left): both from at most SAMPLE labels, solved one by one.
 """
 
 from __future__ import annotations
@@ -23,31 +25,34 @@ from typing import Any
 from quality import load, warm_up
 
 STARTS = ("zero", "bias", "ova-primal", "tree", "msi")
-DUAL = "(dual)"
+SOLVERS = ("newton", "dual")
+SAMPLE = 200  # labels that are solved one by one for the plots
+STEPS = 12  # of Newton that are looked at
 PRECISION = ("P@1", "P@3", "P@5")
-COLUMNS = ("data", "start", "labels", "train s", "train CPU s", "ratio", "steps", "active rows", *PRECISION)
-FIGURES = {"steps": "mean Newton steps", "active rows": "mean active rows"}
+COLUMNS = ("data", "solver", "start", "labels", "train s", "train CPU s", "ratio", "steps", "active rows", *PRECISION)
+FIGURES = {"ms": "milliseconds per label", "steps": "Newton steps", "active rows": "mean active rows"}
 
 
-def measure(folder: str, start: str, loss: str, n_labels: int | None, n_jobs: int | None) -> dict[str, Any]:
+def measure(folder: str, row: str, loss: str, n_labels: int | None, n_jobs: int | None, plots: bool) -> dict[str, Any]:
     """One row of the table, in this process."""
     import numpy as np
 
     import longtail as lt
     from longtail import metrics
 
-    how = {"solver": "dual"} if start == DUAL else {"solver": "newton", "start": start}
-    params = {"loss": loss, "n_jobs": n_jobs, **how}
+    solver, start = row.split(" ")
+    params = {"C": 1.0, "loss": loss, "n_jobs": n_jobs, "solver": solver, "start": start}
     warm_up(lt.OneVsAll, params)
     train, test = load(folder)
     Y, truth = train.Y[:, :n_labels], test.Y[:, :n_labels]
     wall, cpu = time.perf_counter(), time.process_time()
-    clf = lt.OneVsAll(C=1.0, **params).fit(train.X, Y)  # as in the papers
+    clf = lt.OneVsAll(**params).fit(train.X, Y)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     scores = metrics.evaluate(truth, clf.predict_topk(test.X, k=5), train_Y=Y)
-    positives, outcome = np.bincount(Y.indices, minlength=Y.shape[1]), clf.outcome_
+    outcome, labels = clf.outcome_, np.random.default_rng(0).permutation(Y.shape[1])[:SAMPLE]
     return {
         "data": Path(folder).name,
+        "solver": solver,
         "start": start,
         "labels": Y.shape[1],
         "train s": round(wall, 2),
@@ -56,8 +61,48 @@ def measure(folder: str, start: str, loss: str, n_labels: int | None, n_jobs: in
         "active rows": round(float(outcome.n_active.mean()), 1),
         **{name: round(100 * scores[name], 2) for name in PRECISION},
         "unsolved": int((~outcome.converged).sum()),
-        "by positives": by_positives(positives, {"steps": outcome.n_iter, "active rows": outcome.n_active}),
+        **(one_by_one(clf, train.X, Y, np.sort(labels)) if plots and solver == "newton" else {}),
     }
+
+
+def one_by_one(clf: Any, X: Any, Y: Any, labels: Any) -> dict[str, Any]:
+    """What the plots of one start show: labels are solved one at a time, once by the clock and once step by step."""
+    import numpy as np
+
+    newton, figures, active_at = clf._solver(X, Y), [], [[] for _ in range(STEPS)]
+    for chunk, W in newton.start.walk(labels):
+        for b in range(len(chunk)):
+            w, started = W[b : b + 1].copy(), time.thread_time()
+            steps, active = newton_on(newton, chunk[b : b + 1], w, newton.max_iter)
+            figures.append((chunk[b], 1000 * (time.thread_time() - started), steps, active))
+            for at in active_at:
+                steps, active = newton_on(newton, chunk[b : b + 1], W[b : b + 1], 1)
+                if steps == 0:
+                    break
+                at.append(active / X.shape[0])
+            W[b] = w  # the start may go on from the solution
+    solved, milliseconds, steps, active = np.array(figures).T
+    positives = np.bincount(Y.indices, minlength=Y.shape[1])[solved.astype(int)]
+    named = {"ms": milliseconds, "steps": steps, "active rows": active}
+    return {
+        "by positives": by_positives(positives, named),
+        "active share by step": [float(np.mean(at)) for at in active_at if at],
+    }
+
+
+def newton_on(newton: Any, label: Any, W: Any, max_iter: int) -> tuple[int, float]:
+    """Solve one label from W, in place, in at most so many steps; returns the steps and their mean active rows."""
+    import numpy as np
+
+    from longtail.methods.one_vs_all.newton import LOSSES
+    from longtail.methods.one_vs_all.newton_kernels import newton_block
+
+    p, status, steps, figures = newton.problem, np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 4))
+    newton_block(
+        *p.X, p.bias, LOSSES[newton.loss], p.rows_of, p.rows_indptr, p.weights, label, p.x_sum, newton.C,
+        newton.tol, max_iter, *p.newton_space(), W, status, steps, figures,
+    )  # fmt: skip
+    return int(steps[0]), float(figures[0, 3])
 
 
 def by_positives(positives: Any, figures: dict[str, Any]) -> dict[str, list[float]]:
@@ -70,8 +115,10 @@ def by_positives(positives: Any, figures: dict[str, Any]) -> dict[str, list[floa
     return {"positives": [float(positives[group == each].mean()) for each in groups], **means}
 
 
-def in_own_process(folder: str, start: str, options: argparse.Namespace) -> dict[str, Any]:
-    call = [sys.executable, __file__, folder, "--loss", options.loss, "--row", start]
+def in_own_process(folder: str, row: str, options: argparse.Namespace) -> dict[str, Any]:
+    call = [sys.executable, __file__, folder, "--loss", options.loss, "--row", row]
+    if options.plots:
+        call += ["--plots", str(options.plots)]
     for name in ("labels", "jobs"):
         if getattr(options, name) is not None:
             call += [f"--{name}", str(getattr(options, name))]
@@ -86,7 +133,8 @@ def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plot(rows: list[dict[str, Any]], folder: Path) -> None:
-    """One picture per dataset: steps and active rows against positives, and the time of every start."""
+    """One picture per dataset: Newton's time, steps and active rows against positives, its active rows at each step,
+    and the training time of every start with both solvers."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -95,19 +143,24 @@ def plot(rows: list[dict[str, Any]], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for data in dict.fromkeys(row["data"] for row in rows):
         own = [row for row in rows if row["data"] == data]
-        figure, (*curves, bars) = plt.subplots(1, 3, figsize=(15, 4.2), layout="constrained")
+        figure, (*curves, sparsity, bars) = plt.subplots(1, 5, figsize=(24, 4.2), layout="constrained")
+        looked_at = [row for row in own if "by positives" in row]
         for axes, (name, title) in zip(curves, FIGURES.items(), strict=True):
-            for row in own:
-                if row["start"] != DUAL:
-                    axes.plot(row["by positives"]["positives"], row["by positives"][name], "o-", label=row["start"])
+            for row in looked_at:
+                axes.plot(row["by positives"]["positives"], row["by positives"][name], "o-", label=row["start"])
             axes.set(title=title, xlabel="positives of the label")
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter("{x:g}")
+            axes.set_yscale("log")
             axes.grid(alpha=0.3)
-        curves[0].set_ylim(bottom=0)
         curves[0].legend()
-        curves[1].set_yscale("log")
-        drawn = bars.barh([row["start"] for row in own], [row["train CPU s"] for row in own])
+        for row in looked_at:
+            share = row["active share by step"]
+            sparsity.plot(range(1, len(share) + 1), share, "o-", label=row["start"])
+        sparsity.set(title="share of active rows at each Newton step", xlabel="step", yscale="log")
+        sparsity.grid(alpha=0.3)
+        names = [f"{row['solver']} {row['start']}" for row in own]
+        drawn = bars.barh(names, [row["train CPU s"] for row in own])
         bars.bar_label(drawn, fmt="%.1f", padding=3)
         bars.set(title="training, CPU seconds")
         bars.invert_yaxis()
@@ -129,13 +182,16 @@ def main() -> None:
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row is not None:
-        row = measure(options.folders[0], options.row, options.loss, options.labels, options.jobs)
+        row = measure(
+            options.folders[0], options.row, options.loss, options.labels, options.jobs, options.plots is not None
+        )
         sys.stdout.write(json.dumps(row))
         return
     from longtail.metrics.table import align
 
-    chosen = [*options.starts, DUAL] if options.loss == "squared_hinge" else options.starts
-    rows = with_ratios([in_own_process(folder, start, options) for folder in options.folders for start in chosen])
+    solvers = SOLVERS if options.loss == "squared_hinge" else SOLVERS[:1]
+    chosen = [f"{solver} {start}" for solver in solvers for start in options.starts]
+    rows = with_ratios([in_own_process(folder, row, options) for folder in options.folders for row in chosen])
     sys.stdout.write(align(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]) + "\n")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
