@@ -427,3 +427,8 @@ def test_top_k():
     for value in (0, -1, 2.5, 5.0, "5", True, None):
         with pytest.raises(InputError, match="k must be a whole number of at least 1, the number of labels to return"):
             check.top_k(value)
+
+
+def test_texts_are_refused_with_the_way_to_use_them():
+    with pytest.raises(InputError, match=r"X holds texts; fit a Dataset made of them, Dataset.from_texts"):
+        check.features(["a text", "another"])

@@ -28,6 +28,10 @@ def features(X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: 
 
     With `keep_dense`, a dense array most of whose entries are not zero stays one.
     """
+    if isinstance(X, list | tuple | np.ndarray) and len(X) and isinstance(X[0], str):
+        raise InputError(
+            "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows that TextFeatures made"
+        )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "accept_large_sparse": True}
     try:
         if sp.issparse(X):

@@ -57,6 +57,14 @@ def test_unknown_labels_are_one_warning(run, models, tmp_path):
     assert result.stderr == f"Warning: {data}: 1 unknown label(s) dropped, 1 of 2 uses: 'GHOST'\n"
 
 
+def test_data_without_labels_is_an_error_and_not_a_zero(run, models, tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"text": "cat"}\n')
+    result = run("evaluate", models / "texts", data)
+    assert result.exit_code == 1
+    assert result.stderr.endswith("has no labels that the model knows, so predictions cannot be compared with anything\n")
+
+
 @pytest.mark.parametrize("ks", ["one", "0", "1,,3", "-1", "", "1,0"])
 def test_wrong_ks(run, files, models, ks):
     result = run("evaluate", models / "vectors", files / "test.txt", "--ks", ks)

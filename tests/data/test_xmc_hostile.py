@@ -38,6 +38,12 @@ def in_row(pair: bytes) -> bytes:
 
 
 REFUSED = {
+    "json": (
+        b'{"text": "cat"}\n',
+        1,
+        1,
+        "found JSON, expected rows 'label,label feature:value …'; name the format jsonl if these are texts",
+    ),
     # the header lies
     "rows: too many": (b"3 10 5\n" + 2 * ROW, 1, None, "found 2 rows, expected 3, as many as the header promises"),
     "rows: too few": (b"1 10 5\n" + 2 * ROW, 1, None, "found 2 rows, expected 1, as many as the header promises"),

@@ -8,6 +8,7 @@ import typer
 
 from longtail.cli.output import UsageError, say, say_json
 from longtail.cli.reading import Data, Json, Model, load_model, read_data, top_labels
+from longtail.errors import DataError
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
@@ -47,6 +48,8 @@ def evaluate(
     from longtail.metrics.evaluation import KS
 
     dataset, _ = read_data(data, reading, like=clf.model_)
+    if not dataset.Y.nnz:
+        raise DataError(data, "has no labels that the model knows, so predictions cannot be compared with anything")
     train_Y = None if train is None else read_data(train, reading, like=clf.model_)[0].Y
     top, seconds = top_labels(clf, dataset.X, max(options.get("ks", KS)))
     evaluation = metrics.evaluate(dataset.Y, top, train_Y=train_Y, **options)

@@ -201,6 +201,9 @@ class _Text:
         line = after_mark(self.path, raw)
         rows = chunk[len(raw) - len(line) :]
         line = line.removesuffix(b"\r")
+        if line.lstrip().startswith(b"{"):
+            reason = "found JSON, expected rows 'label,label feature:value …'; name the format jsonl if these are texts"
+            raise DataError(self.name, reason, line=1, column=1)
         if self.layout.header_optional and (b":" in line or b"," in line):
             return rows
         words = list(islice(_WORD.finditer(line), len(self.layout.header) + 1))
