@@ -1,0 +1,214 @@
+"""The best labels from bucket values, over all labels and exactly: compiled loops of models/hashed.py.
+
+    value(i) = sum_r T_r[h_r(i)],   or the least, or the median, of T_r[h_r(i)] over r
+
+T is P or log P of one row for all R B buckets. Looking up R numbers for each label in turn would be slow; but 16 rows
+at a time have the same labels in the same buckets, so T is laid out with 16 rows side by side, and a lookup becomes the
+load of a vector: T[r B + h_r(i)] is (16,). A label is of interest only if its value is above the worst of the k best so
+far in some lane, which one comparison tells. So all labels are scanned, at a fraction of a cycle per label, repetition
+and row, and nothing depends on the shape of T. Values are summed in float32 in the order of r; equal ones rank by label.
+
+The median is above a limit only if at least half of the values are: the scan counts those, and looks closer where the
+count suffices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from longtail.compiled import kernel
+
+LANES = 16
+SUM, LEAST, MEDIAN = 0, 1, 2
+
+# --- 16 rows at once -------------------------------------------------------------------------------------------------
+
+
+def _scan(combine, first):
+    """Code for an intrinsic: out = the values of one label in 16 rows, by `combine` from `first` on.
+
+    Returns, as bits, the rows with out > limits.
+    """
+
+    def generate(context, builder, signature, args):
+        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+
+        def pointer(position):
+            return context.make_array(signature.args[position])(context, builder, args[position]).data
+
+        def lanes_at(address):
+            return builder.bitcast(address, vector.as_pointer())
+
+        codes, tables, limits, out = (pointer(position) for position in (0, 4, 5, 6))
+        label, n_repetitions, n_buckets = args[1], args[2], args[3]
+        codes = builder.gep(codes, [builder.mul(label, n_repetitions)])
+        limits, entry = builder.load(lanes_at(limits), align=4), builder.block
+        test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
+        builder.branch(test)
+
+        builder.position_at_end(test)
+        r, total = builder.phi(integer), builder.phi(vector)
+        r.add_incoming(integer(0), entry)
+        total.add_incoming(ir.Constant(vector, [first] * LANES), entry)
+        builder.cbranch(builder.icmp_signed("<", r, n_repetitions), body, done)
+
+        builder.position_at_end(body)
+        code = builder.zext(builder.load(builder.gep(codes, [r])), integer)
+        bucket = builder.add(builder.mul(r, n_buckets), code)
+        lanes = builder.load(lanes_at(builder.gep(tables, [builder.mul(bucket, integer(LANES))])), align=4)
+        r.add_incoming(builder.add(r, integer(1)), body)
+        total.add_incoming(combine(builder, total, lanes, limits, vector), body)
+        builder.branch(test)
+
+        builder.position_at_end(done)
+        builder.store(total, lanes_at(out), align=4)
+        above = builder.fcmp_ordered(">", total, builder.load(lanes_at(pointer(7)), align=4))
+        return builder.zext(builder.bitcast(above, ir.IntType(LANES)), integer)
+
+    return generate
+
+
+def _add(builder, total, lanes, limits, vector):
+    return builder.fadd(total, lanes)
+
+
+def _least(builder, total, lanes, limits, vector):
+    return builder.select(builder.fcmp_ordered("<", lanes, total), lanes, total)
+
+
+def _count(builder, total, lanes, limits, vector):
+    one, nothing = ir.Constant(vector, [1.0] * LANES), ir.Constant(vector, [0.0] * LANES)
+    return builder.fadd(total, builder.select(builder.fcmp_ordered(">", lanes, limits), one, nothing))
+
+
+@intrinsic
+def sum_lanes(typing_context, codes, label, n_repetitions, n_buckets, tables, limits, out, least):
+    """out = the sum over r of tables[r B + codes[label, r]]; the lanes with out > least, as bits."""
+    signature = types.int64(codes, label, n_repetitions, n_buckets, tables, limits, out, least)
+    return signature, _scan(_add, 0.0)
+
+
+@intrinsic
+def least_lanes(typing_context, codes, label, n_repetitions, n_buckets, tables, limits, out, least):
+    """out = the least over r of tables[r B + codes[label, r]]; the lanes with out > least, as bits."""
+    signature = types.int64(codes, label, n_repetitions, n_buckets, tables, limits, out, least)
+    return signature, _scan(_least, float("inf"))
+
+
+@intrinsic
+def count_lanes(typing_context, codes, label, n_repetitions, n_buckets, tables, limits, out, least):
+    """out = for how many r tables[r B + codes[label, r]] > limits; the lanes with out > least, as bits."""
+    signature = types.int64(codes, label, n_repetitions, n_buckets, tables, limits, out, least)
+    return signature, _scan(_count, 0.0)
+
+
+@kernel
+def median_of(codes, label, n_buckets, tables, lane, scratch):
+    """The median over r in one lane; of two in the middle, their mean."""
+    R = codes.shape[1]
+    for r in range(R):
+        value, at = tables[r * n_buckets + np.int64(codes[label, r]), lane], r
+        while at > 0 and scratch[at - 1] > value:
+            scratch[at] = scratch[at - 1]
+            at -= 1
+        scratch[at] = value
+    if R % 2:
+        return scratch[R // 2]
+    return np.float32(0.5) * (scratch[R // 2 - 1] + scratch[R // 2])
+
+
+@kernel
+def values_of(rule, codes, label, n_buckets, tables, limits, half, scratch, out):
+    """The values of a label in all lanes where they may be above `limits`, and these lanes as bits."""
+    R = codes.shape[1]
+    if rule == SUM:
+        return sum_lanes(codes, label, R, n_buckets, tables, limits, out, limits)
+    if rule == LEAST:
+        return least_lanes(codes, label, R, n_buckets, tables, limits, out, limits)
+    lanes, above = count_lanes(codes, label, R, n_buckets, tables, limits, out, half), 0
+    for lane in range(LANES):
+        if lanes >> lane & 1:
+            out[lane] = median_of(codes, label, n_buckets, tables, lane, scratch)
+            if out[lane] > limits[lane]:
+                above |= 1 << lane
+    return above
+
+
+# --- the k best ------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def ranks_below(value, label, other_value, other_label):
+    return value < other_value or (value == other_value and label > other_label)
+
+
+@kernel
+def sift_down(values, labels, end, start):
+    """Restore the heap of `end` entries, worst first, below position `start`."""
+    root = start
+    while 2 * root + 1 < end:
+        child = 2 * root + 1
+        if child + 1 < end and ranks_below(values[child + 1], labels[child + 1], values[child], labels[child]):
+            child += 1
+        if not ranks_below(values[child], labels[child], values[root], labels[root]):
+            return
+        values[root], values[child] = values[child], values[root]
+        labels[root], labels[child] = labels[child], labels[root]
+        root = child
+
+
+@kernel
+def sort_heap(values, labels):
+    """A heap, worst first, becomes a list, best first."""
+    for end in range(len(values) - 1, 0, -1):
+        values[0], values[end] = values[end], values[0]
+        labels[0], labels[end] = labels[end], labels[0]
+        sift_down(values, labels, end, 0)
+
+
+@kernel
+def best_labels(rule, codes, n_buckets, tables, scratch, out_labels, out_values):
+    """The k best labels of the rows of 16 lanes, best first; the outputs have a row for each lane that counts."""
+    (n, k), limits = out_labels.shape, np.full(LANES, np.inf, np.float32)  # no label interests an idle lane
+    half = np.full(LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32)
+    values = np.empty(LANES, np.float32)
+    limits[:n] = -np.inf
+    for label in range(codes.shape[0]):
+        lanes = values_of(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
+        lane = 0
+        while lanes:
+            if lanes & 1:
+                heap, names = out_values[lane], out_labels[lane]
+                if label < k:  # so far every label is among the k best
+                    heap[label], names[label] = values[lane], label
+                    if label == k - 1:
+                        for start in range(k // 2 - 1, -1, -1):
+                            sift_down(heap, names, k, start)
+                        limits[lane] = heap[0]
+                else:
+                    heap[0], names[0] = values[lane], label
+                    sift_down(heap, names, k, 0)
+                    limits[lane] = heap[0]
+            lanes >>= 1
+            lane += 1
+    for lane in range(n):
+        sort_heap(out_values[lane], out_labels[lane])
+
+
+@kernel
+def labels_above(rule, codes, n_buckets, tables, limits, scratch, first, found_labels, found_lanes, at):
+    """Append, by label, the labels above `limits` and their lanes, from label `first` on while there is room for a
+    whole label; returns the first label that is not done, and the new end."""
+    half, values = np.full(LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32), np.empty(LANES, np.float32)
+    for label in range(first, codes.shape[0]):
+        if at + LANES > len(found_labels):
+            return label, at
+        lanes = values_of(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
+        for lane in range(LANES):
+            if lanes >> lane & 1:
+                found_labels[at], found_lanes[at] = label, lane
+                at += 1
+    return codes.shape[0], at
