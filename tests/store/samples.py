@@ -42,7 +42,8 @@ def number_model() -> LinearModel:
 def hashed_model(*, density: float = 0.3, weights: str = "int8", n_buckets: int = 3) -> HashedModel:
     """Seven labels in two repetitions over four features and the bias; with columns, or without if all is dense."""
     rng = np.random.default_rng(0)
-    W = rng.normal(size=(4, 2 * n_buckets)) * (rng.random((4, 2 * n_buckets)) < density)
+    W = rng.normal(size=(4, 2 * n_buckets))
+    W.flat[rng.permutation(W.size)[int(density * W.size) :]] = 0
     hashes = Hashes(np.array([5, 2**31 - 2]), np.array([0, 7]), 7, n_buckets)
     buckets = LinearBuckets.packed(
         W.astype(np.float32), np.array([0, 1, 3, 4]), 4, n_buckets, 1.0, "softmax", weights=weights
