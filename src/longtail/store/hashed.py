@@ -71,7 +71,9 @@ def _hashes(arrays: dict[str, np.ndarray], n_labels: int, n_buckets: int, where:
     return hashes
 
 
-def _weights(arrays: dict[str, np.ndarray], where: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+def _weights(
+    arrays: dict[str, np.ndarray], where: Path
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
     ends = content.take(arrays, "W_ends", "<i8", 1, where)
     codes = content.take(arrays, "W_codes", ("<f4", "|u1"), 1, where)
     steps = content.take(arrays, "W_steps", "<f4", 1, where)
@@ -98,7 +100,9 @@ def _check_buckets(buckets: LinearBuckets, n_features: int, where: Path) -> None
             raise ModelError(where, f"W_codes has {len(codes):,} numbers for {len(columns):,} columns")
         return
     if ends.size != shape[0] + 1 or ends[0] != 0 or ends[-1] != codes.size or (ends[1:] < ends[:-1]).any():
-        raise ModelError(where, f"W_ends does not divide {codes.size:,} weights among {n_features:,} features and the bias")
+        raise ModelError(
+            where, f"W_ends does not divide {codes.size:,} weights among {n_features:,} features and the bias"
+        )
     counts = np.diff(ends)
     if ((counts != 0) & (counts != shape[1])).any():
         raise ModelError(where, f"W_columns is absent, but a feature has other than 0 or {shape[1]:,} weights")

@@ -77,10 +77,14 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
     own = KINDS[kind].from_arrays(arrays, meta, n_labels, n_features, bias, where)
     pipeline = meta.get("features")
     if pipeline is not None:
-        texts = {name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")}
+        texts = {
+            name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")
+        }
         pipeline = TextFeatures.from_arrays(texts, pipeline, where)
         if pipeline.n_features != n_features:
-            raise ModelError(where, f"the text pipeline makes {pipeline.n_features} features, but the model has {n_features}")
+            raise ModelError(
+                where, f"the text pipeline makes {pipeline.n_features} features, but the model has {n_features}"
+            )
     label_names = _unpack_names(arrays, "label", meta.get("label_names"), n_labels, where)
     feature_names = _unpack_names(arrays, "feature", meta.get("feature_names"), n_features, where)
     model = KINDS[kind].MODEL(

@@ -178,7 +178,9 @@ class Mach(ExtremeClassifier):
     def check_parameters(self) -> None:
         check.number(self, "n_buckets", least=2, whole=True)
         if self.n_buckets > MAX_BUCKETS:
-            raise InputError(f"The 'n_buckets' parameter of Mach must be at most {MAX_BUCKETS:,}. Got {self.n_buckets:,}.")
+            raise InputError(
+                f"The 'n_buckets' parameter of Mach must be at most {MAX_BUCKETS:,}. Got {self.n_buckets:,}."
+            )
         check.number(self, "n_repetitions", least=1, whole=True)
         check.choice(self, "aggregate", AGGREGATES)
         check.number(self, "learning_rate", above=0)
@@ -206,11 +208,15 @@ class Mach(ExtremeClassifier):
 
     def _fit(self, X: sp.csr_array, Y: sp.csr_array, progress: Progress) -> HashedModel:
         seed, old = self._seed(), self._kept(X, Y)
-        hashes = self._hashes(Y.shape[1], range(0 if old is None else old.hashes.n_repetitions, self.n_repetitions), seed)
+        hashes = self._hashes(
+            Y.shape[1], range(0 if old is None else old.hashes.n_repetitions, self.n_repetitions), seed
+        )
         n_labels, parts = Y.shape[1], [] if old is None else [old]
         n_iter = [] if old is None else [getattr(self, "n_iter_", np.empty(0, np.int64))]
         if hashes is not None:
-            model, epochs = self._train(X, Y, hashes, seed, lambda done, all_: progress(done * n_labels // all_, n_labels))
+            model, epochs = self._train(
+                X, Y, hashes, seed, lambda done, all_: progress(done * n_labels // all_, n_labels)
+            )
             parts.append(model)
             n_iter.append(epochs)
         model = replace(HashedModel.join(parts), aggregate=self.aggregate)
@@ -282,7 +288,7 @@ class Mach(ExtremeClassifier):
         self.n_indistinguishable_ = hashing.indistinguishable_pairs(hashes.table)
         if self.n_indistinguishable_:
             warnings.warn(
-                f"{self.n_indistinguishable_:,} pairs of labels share their bucket in all {hashes.n_repetitions} "
+                f"the two labels of {self.n_indistinguishable_:,} pairs share their bucket in all {hashes.n_repetitions} "
                 "repetitions and always have the same score; increase n_repetitions or n_buckets (see Mach.plan)",
                 UserWarning,
                 stacklevel=4,

@@ -6,7 +6,7 @@ loss: minus the log-probability of the row's bucket (softmax, one label per row)
 binary log-losses (sigmoid, any number of labels; a bucket is positive if one of its labels is).
 
 The rate of row i is learning_rate / max(|x_i|^2, mean |x|^2), so that scaling X and bias changes nothing but the scale
-of W; it falls linearly to zero. Rows are shuffled anew in every epoch; all repetitions see them in the same
+of W, and no single row can throw W far; it falls linearly to zero. A row longer than the average so counts less in (1). Rows are shuffled anew in every epoch; all repetitions see them in the same
 order, so one pass over a row serves all that are trained together. Threads share the repetitions, not the rows.
 """
 
@@ -102,7 +102,9 @@ class _Run:
         self.held_out, self.train_rows = np.sort(rows[:held_out]), np.sort(rows[held_out:])
         self.W = np.zeros((len(self.features), hashes.n_repetitions * hashes.n_buckets), np.float32)
         work = self.W.shape[1] * (2 + 2 * X.nnz / max(X.shape[0], 1))
-        self.rows_per_call = max(descent.batch_size, int(WORK_PER_CALL / work) // descent.batch_size * descent.batch_size)
+        self.rows_per_call = max(
+            descent.batch_size, int(WORK_PER_CALL / work) // descent.batch_size * descent.batch_size
+        )
 
 
 class _Group:
