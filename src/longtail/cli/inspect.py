@@ -112,7 +112,7 @@ def _labels_for_people(about: dict[str, Any]) -> dict[str, Any]:
 
 def _buckets_for_people(about: dict[str, Any]) -> dict[str, Any]:
     return {
-        "buckets": f"{about['repetitions']} times {about['buckets']:,}, {about['link']}, {about['weight_type']} weights",
+        "buckets": f"{about['repetitions']} times {about['buckets']}, {about['link']}, {about['weight_type']} weights",
         "score": f"{about['aggregate']} over the repetitions",
         "one-vs-all": f"{size(about['one_vs_all_bytes'])} with all its weights",
     }

@@ -198,7 +198,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         except (TypeError, InputError) as error:
             raise ModelError(where, f"has parameters that {cls.__name__} does not take: {error}") from error
         if model.label_names is None:
-            model = replace(model, label_names=np.arange(model.n_labels))
+            model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model
         estimator._expose()
         return estimator

@@ -6,7 +6,7 @@ T is P or log P of one row for all R B buckets. Looking up R numbers for each la
 at a time have the same labels in the same buckets, so T is laid out with 16 rows side by side, and a lookup becomes the
 load of a vector: T[r B + h_r(i)] is (16,). A label is of interest only if its value is above the worst of the k best so
 far in some lane, which one comparison tells. So all labels are scanned, at a fraction of a cycle per label, repetition
-and row, and nothing depends on the shape of T. Values are summed in float32 in the order of r; equal ones rank by label.
+and row, whatever T looks like. Values are summed in float32 in the order of r; equal ones rank by label.
 
 The median is above a limit only if at least half of the values are: the scan counts those, and looks closer where the
 count suffices.
@@ -121,14 +121,29 @@ def median_of(codes, label, n_buckets, tables, lane, scratch):
 
 
 @kernel
-def values_of(rule, codes, label, n_buckets, tables, limits, half, scratch, out):
-    """The values of a label in all lanes where they may be above `limits`, and these lanes as bits."""
-    R = codes.shape[1]
+def next_label(rule, codes, label, n_buckets, tables, limits, half, out):
+    """The first label from `label` on that may be above `limits` in some lane, these lanes as bits, and in `out` its
+    sums or minima. A loop for each rule, within which nothing but the lookups is left to do."""
+    (K, R), lanes = codes.shape, 0
     if rule == SUM:
-        return sum_lanes(codes, label, R, n_buckets, tables, limits, out, limits)
-    if rule == LEAST:
-        return least_lanes(codes, label, R, n_buckets, tables, limits, out, limits)
-    lanes, above = count_lanes(codes, label, R, n_buckets, tables, limits, out, half), 0
+        while label < K and not lanes:
+            lanes = sum_lanes(codes, label, R, n_buckets, tables, limits, out, limits)  # type: ignore[call-arg]
+            label += 1
+    elif rule == LEAST:
+        while label < K and not lanes:
+            lanes = least_lanes(codes, label, R, n_buckets, tables, limits, out, limits)  # type: ignore[call-arg]
+            label += 1
+    else:
+        while label < K and not lanes:
+            lanes = count_lanes(codes, label, R, n_buckets, tables, limits, out, half)  # type: ignore[call-arg]
+            label += 1
+    return label - 1 if lanes else K, lanes
+
+
+@kernel
+def put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, out):
+    """out = the medians of a label in these lanes; returns the lanes where they are above `limits`."""
+    above = 0
     for lane in range(LANES):
         if lanes >> lane & 1:
             out[lane] = median_of(codes, label, n_buckets, tables, lane, scratch)
@@ -170,30 +185,37 @@ def sort_heap(values, labels):
 
 
 @kernel
+def put(value, label, values, labels):
+    """Enter a label among the k best so far, the labels before it having been entered; returns the value to beat."""
+    k = len(values)
+    if label < k:  # so far every label is among the k best
+        values[label], labels[label] = value, label
+        if label == k - 1:
+            for start in range(k // 2 - 1, -1, -1):
+                sift_down(values, labels, k, start)
+    else:
+        values[0], labels[0] = value, label
+        sift_down(values, labels, k, 0)
+    return values[0] if label >= k - 1 else np.float32(-np.inf)
+
+
+@kernel
 def best_labels(rule, codes, n_buckets, tables, scratch, out_labels, out_values):
     """The k best labels of the rows of 16 lanes, best first; the outputs have a row for each lane that counts."""
-    (n, k), limits = out_labels.shape, np.full(LANES, np.inf, np.float32)  # no label interests an idle lane
+    n, limits = len(out_labels), np.full(LANES, np.inf, np.float32)  # no label interests an idle lane
     half = np.full(LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32)
-    values = np.empty(LANES, np.float32)
+    values, label = np.empty(LANES, np.float32), 0
     limits[:n] = -np.inf
-    for label in range(codes.shape[0]):
-        lanes = values_of(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
-        lane = 0
-        while lanes:
-            if lanes & 1:
-                heap, names = out_values[lane], out_labels[lane]
-                if label < k:  # so far every label is among the k best
-                    heap[label], names[label] = values[lane], label
-                    if label == k - 1:
-                        for start in range(k // 2 - 1, -1, -1):
-                            sift_down(heap, names, k, start)
-                        limits[lane] = heap[0]
-                else:
-                    heap[0], names[0] = values[lane], label
-                    sift_down(heap, names, k, 0)
-                    limits[lane] = heap[0]
-            lanes >>= 1
-            lane += 1
+    while True:
+        label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, values)
+        if label == len(codes):
+            break
+        if rule == MEDIAN:
+            lanes = put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, values)
+        for lane in range(n):
+            if lanes >> lane & 1:
+                limits[lane] = put(values[lane], label, out_values[lane], out_labels[lane])
+        label += 1
     for lane in range(n):
         sort_heap(out_values[lane], out_labels[lane])
 
@@ -203,12 +225,16 @@ def labels_above(rule, codes, n_buckets, tables, limits, scratch, first, found_l
     """Append, by label, the labels above `limits` and their lanes, from label `first` on while there is room for a
     whole label; returns the first label that is not done, and the new end."""
     half, values = np.full(LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32), np.empty(LANES, np.float32)
-    for label in range(first, codes.shape[0]):
-        if at + LANES > len(found_labels):
-            return label, at
-        lanes = values_of(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
+    label = first
+    while at + LANES <= len(found_labels):
+        label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, values)
+        if label == len(codes):
+            break
+        if rule == MEDIAN:
+            lanes = put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, values)
         for lane in range(LANES):
             if lanes >> lane & 1:
                 found_labels[at], found_lanes[at] = label, lane
                 at += 1
-    return codes.shape[0], at
+        label += 1
+    return label, at

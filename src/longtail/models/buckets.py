@@ -93,11 +93,9 @@ class LinearBuckets:
         if len(codes) * (codes.itemsize + columns.itemsize) >= len(counts) * n_columns * codes.itemsize:
             dense = np.zeros((len(used), n_columns), codes.dtype)
             dense[np.repeat(np.arange(len(used)), counts[used]), columns] = codes
-            counts = np.zeros_like(counts)
-            counts[used] = n_columns
-            codes, columns = dense.ravel(), None
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        return cls.of(ends, codes, columns, steps, n_buckets, *rest)
+            counts = np.where(counts > 0, n_columns, 0)
+            return cls.of(_ends(counts), dense.ravel(), None, steps, n_buckets, *rest)
+        return cls.of(_ends(counts), codes, columns, steps, n_buckets, *rest)
 
     @classmethod
     def of(
@@ -190,8 +188,12 @@ class LinearBuckets:
         )
 
 
-def _column_type(n_columns: int) -> type:
-    return np.uint16 if n_columns <= 2**16 else np.uint32
+def _ends(counts: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def _column_type(n_columns: int) -> np.dtype[Any]:
+    return np.dtype(np.uint16 if n_columns <= 2**16 else np.uint32)
 
 
 def _log_sigmoid(z: np.ndarray) -> np.ndarray:

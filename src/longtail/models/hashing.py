@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -47,11 +48,11 @@ class Hashes:
         return frozen(table, self.dtype)
 
     @property
-    def dtype(self) -> type:
-        return np.uint8 if self.n_buckets <= 2**8 else np.uint16
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.uint8 if self.n_buckets <= 2**8 else np.uint16)
 
     def adopt(self, table: np.ndarray, step: int = 1 << 16) -> bool:
-        """Use this array, of a file, as the table, if it is the same; compared part by part, so a lie costs no memory."""
+        """Use this array, of a file, as table if it is the same; compared part by part, so a lie costs no memory."""
         if table.shape != (self.n_labels, self.n_repetitions) or table.dtype != self.dtype:
             return False
         for start in range(0, self.n_labels, step):

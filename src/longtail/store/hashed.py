@@ -65,7 +65,7 @@ def _hashes(arrays: dict[str, np.ndarray], n_labels: int, n_buckets: int, where:
     if seeds.shape[1] != 2 or not len(seeds) or (seeds < [1, 0]).any() or (seeds >= PRIME).any():
         raise ModelError(where, "hash_seeds must be pairs a, b with 0 < a < 2^31 - 1 and 0 <= b < 2^31 - 1")
     hashes = Hashes(np.ascontiguousarray(seeds[:, 0]), np.ascontiguousarray(seeds[:, 1]), n_labels, n_buckets)
-    table = content.take(arrays, "hash_table", np.dtype(hashes.dtype).str, 2, where)
+    table = content.take(arrays, "hash_table", hashes.dtype.str, 2, where)
     if not hashes.adopt(table):
         raise ModelError(where, f"hash_table is not what hash_seeds give for {n_labels} labels in {n_buckets} buckets")
     return hashes

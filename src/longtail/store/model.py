@@ -1,5 +1,4 @@
-"""Model <-> folder: which meta data a model folder has, names and text pipeline; the arrays of each kind of model are in
-linear.py and hashed.py."""
+"""Model <-> folder: meta data, names and text pipeline. The arrays of each kind are in linear.py and hashed.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any classifier of scikit-learn as base: linear ones become weights, others predict for themselves and are not saved."""
+"""Any classifier of scikit-learn as base: linear ones become weights, others are used as they are and not saved."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def test_the_table_is_the_formula(a, b, n_labels, n_buckets):
 
 
 @pytest.mark.parametrize("n_buckets", [2, 10, 32, 300])
-def test_two_labels_collide_once_in_B_hashes(n_buckets):
+def test_two_labels_collide_in_one_of_as_many_hashes_as_buckets(n_buckets):
     """Over 20,000 hashes, each of some pairs of labels collides in 1/B of them, to five standard errors."""
     R, q = 20_000, 1 / n_buckets
     table = hashing.draw(1000, n_buckets, range(R), seed=1).table

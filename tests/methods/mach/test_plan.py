@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from longtail import Mach
@@ -36,11 +36,8 @@ def test_the_papers_own_numbers():
 @settings(deadline=None, max_examples=80)
 @given(st.integers(100, 10**6), st.integers(10, 10**6), st.floats(1e6, 1e11), st.sampled_from(["int8", "float32"]))
 def test_a_budget_is_kept_and_used(K, d, memory, weights):
-    try:
-        plan = Mach.plan(K, d, memory=memory, weights=weights)
-    except InputError as error:
-        assert "bytes are too few" in str(error)
-        return
+    assume(memory > 2 * 60 * d * 4 + 60 * K)  # enough for two buckets at least
+    plan = Mach.plan(K, d, memory=memory, weights=weights)
     assert plan.model_bytes <= memory
     assert plan.pair_bound <= 0.001 * (1 + 1e-6)
     if plan.n_buckets < min(K, 65_536):  # twice as many buckets would not fit

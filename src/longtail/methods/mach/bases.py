@@ -1,7 +1,7 @@
 """Any classifier of scikit-learn as base: Algorithm 1 of the paper, one classifier per repetition.
 
-A base that is linear, that is, whose `coef_` and `intercept_` give its own `predict_proba` through a known link, becomes
-an array of weights, which can be saved. Any other stays what it is and predicts for itself.
+A base that is linear, that is, whose `coef_` and `intercept_` give its own `predict_proba` through a known link,
+becomes an array of weights, which can be saved. Any other stays what it is and predicts for itself.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def check_base(base: Any) -> None:
         return
     if isinstance(base, type) or not all(hasattr(base, name) for name in ("fit", "predict_proba", "get_params")):
         raise InputError(
-            "The 'base' parameter of Mach must be None or a scikit-learn classifier with fit and predict_proba, such as "
-            f"LogisticRegression(). Got {base!r} instead."
+            "The 'base' parameter of Mach must be None or a scikit-learn classifier with fit and predict_proba, such "
+            f"as LogisticRegression(). Got {base!r} instead."
         )
 
 
@@ -142,7 +142,7 @@ def coefficients(base: Any, n_features: int, n_buckets: int, link: str) -> np.nd
     """Weights of a linear base for all buckets, and for the bias: (n_features + 1, B); None if it has none."""
     if hasattr(base, "estimators_") and hasattr(base, "multilabel_"):  # OneVsRestClassifier
         return _one_vs_rest(base, n_features, n_buckets)
-    coef, intercept = getattr(base, "coef_", None), getattr(base, "intercept_", None)
+    coef, intercept = _linear_part(base)
     classes = getattr(base, "classes_", None)
     if coef is None or classes is None or np.ndim(coef) != 2 or coef.shape[1] != n_features:
         return None
@@ -156,10 +156,14 @@ def coefficients(base: Any, n_features: int, n_buckets: int, link: str) -> np.nd
     return _spread(coef, np.asarray(classes, np.int64), n_buckets)
 
 
+def _linear_part(base: Any) -> tuple[Any, Any]:
+    return getattr(base, "coef_", None), getattr(base, "intercept_", None)
+
+
 def _one_vs_rest(base: Any, n_features: int, n_buckets: int) -> np.ndarray | None:
     columns = []
     for each in base.estimators_:
-        coef, intercept = getattr(each, "coef_", None), getattr(each, "intercept_", None)
+        coef, intercept = _linear_part(each)
         constant = getattr(each, "y_", None)  # a bucket that no row, or every row, is in
         if constant is not None:
             columns.append(np.append(np.zeros(n_features), -NEVER if np.ravel(constant)[0] else NEVER))

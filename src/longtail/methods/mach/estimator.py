@@ -47,7 +47,7 @@ class Mach(ExtremeClassifier):
         the median; the count-min sketch's minimum. The geometric mean is the most accurate in every measurement.
     learning_rate : float, default=4.0
         The step at the start, for rows of length 1; rows of another length are taken into account.
-    n_epochs : int, default=3
+    n_epochs : int, default=5
         Passes over the rows.
     schedule : {"linear", "constant"}, default="linear"
         How the learning rate falls: to zero at the end, or not at all.
@@ -66,8 +66,8 @@ class Mach(ExtremeClassifier):
         How the model stores a weight. The byte loses no measurable accuracy.
     prune : float, default=0.2
         Weights smaller than this in absolute value, for rows of length 1, are cut to zero after training. 0 keeps all.
-    bias : float, default=1.0
-        Value of the constant feature added to every row. 0 adds none.
+    bias : float, default=0.3
+        Value of the constant feature added to every row; its weights learn the faster the larger it is. 0 adds none.
     base : scikit-learn classifier or None, default=None
         Trained in place of the built-in classifier, once per repetition; needs fit and predict_proba. The parameters
         from learning_rate to bias do not concern it. A model of bases can be saved if they are linear.
@@ -110,7 +110,7 @@ class Mach(ExtremeClassifier):
     """
 
     method = "mach"
-    model_: HashedModel  # type: ignore[assignment]
+    model_: HashedModel
     n_indistinguishable_: int
     n_iter_: np.ndarray
 
@@ -121,7 +121,7 @@ class Mach(ExtremeClassifier):
         *,
         aggregate: str = "geometric",
         learning_rate: float = 4.0,
-        n_epochs: int = 3,
+        n_epochs: int = 5,
         schedule: str = "linear",
         batch_size: int = 1,
         l2: float = 0.0,
@@ -130,7 +130,7 @@ class Mach(ExtremeClassifier):
         n_iter_no_change: int = 2,
         weights: str = "int8",
         prune: float = 0.2,
-        bias: float = 1.0,
+        bias: float = 0.3,
         base: BaseEstimator | None = None,
         warm_start: bool = False,
         normalize: bool = False,
@@ -192,7 +192,7 @@ class Mach(ExtremeClassifier):
         check.number(self, "validation_fraction", above=0)
         if self.validation_fraction >= 1:
             raise InputError(
-                f"The 'validation_fraction' parameter of Mach must be below 1. Got {self.validation_fraction!r} instead."
+                f"The 'validation_fraction' parameter of Mach must be below 1. Got {self.validation_fraction!r}."
             )
         check.number(self, "n_iter_no_change", least=1, whole=True)
         check.choice(self, "weights", tuple(WEIGHTS))
@@ -288,7 +288,7 @@ class Mach(ExtremeClassifier):
         self.n_indistinguishable_ = hashing.indistinguishable_pairs(hashes.table)
         if self.n_indistinguishable_:
             warnings.warn(
-                f"the two labels of {self.n_indistinguishable_:,} pairs share their bucket in all {hashes.n_repetitions} "
+                f"the labels of {self.n_indistinguishable_:,} pairs share their bucket in all {hashes.n_repetitions} "
                 "repetitions and always have the same score; increase n_repetitions or n_buckets (see Mach.plan)",
                 UserWarning,
                 stacklevel=4,

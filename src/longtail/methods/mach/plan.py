@@ -3,8 +3,8 @@
     Pr(some two of K labels share all R buckets) <= K^2 / B^R                                                   (6)
     R >= 2 log(K / sqrt(delta)) / log B    makes that at most delta                                       (Theorem 2)
 
-Telling labels apart is the least that is needed. On text, accuracy grows with B R until it meets that of one-vs-all, and
-at equal B R larger B is better as long as R is at least LEAST_REPETITIONS; so a memory budget goes into B.
+Telling labels apart is the least that is needed. On text, accuracy grows with B R until it meets that of one-vs-all,
+and at equal B R larger B is better as long as R is at least LEAST_REPETITIONS; so a memory budget goes into B.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Plan:
 
     def __str__(self) -> str:
         return (
-            f"n_buckets={self.n_buckets}, n_repetitions={self.n_repetitions}: at most {self.model_bytes / 1e6:,.1f} MB as "
-            f"{self.weights} (one-vs-all: {self.reduction:,.1f} times as much), {self.training_bytes / 1e6:,.1f} MB to "
-            f"train, {self.multiplications:,} multiplications and {self.lookups:,} lookups per prediction, some two "
+            f"n_buckets={self.n_buckets}, n_repetitions={self.n_repetitions}: at most {self.model_bytes / 1e6:,.1f} MB "
+            f"as {self.weights} (one-vs-all: {self.reduction:,.1f} times as much), {self.training_bytes / 1e6:,.1f} MB "
+            f"to train, {self.multiplications:,} multiplications and {self.lookups:,} lookups per prediction, some two "
             f"classes alike with a probability of at most {self.pair_bound:.2g}"
         )
 
@@ -92,13 +92,13 @@ def plan(
     if memory is None:
         return with_buckets(n_buckets or 32)  # as the paper
     powers = [2**power for power in range(MAX_BUCKETS.bit_length() - 1, 0, -1)]
-    for B in [n_buckets] if n_buckets else [B for B in powers if B < 2 * n_classes]:
+    for B in [n_buckets] if n_buckets else [B for B in powers if 2 * n_classes > B]:
         found = with_buckets(B)
         if found.model_bytes <= memory:
             return found
     smallest = with_buckets(n_buckets or 2)
     raise InputError(
-        f"{memory:,.0f} bytes are too few: {smallest.n_buckets} buckets and {smallest.n_repetitions} repetitions, which "
+        f"{memory:,.0f} bytes are too few: {smallest.n_buckets} buckets and {smallest.n_repetitions} repetitions, that "
         f"tell {n_classes:,} classes apart with probability {1 - delta:g}, take {smallest.model_bytes:,}"
     )
 

@@ -18,7 +18,7 @@ from longtail.compiled import kernel
 
 SOFTMAX, SIGMOID = 0, 1
 SMALLEST_SCALE = 1e-3
-ONE, HALF = np.float32(1), np.float32(0.5)
+ONE, MAGIC, BITS_OF_ONE = np.float32(1), np.float32(1.5 * 2**23), 127 << 23
 LOWEST = np.float32(-87)  # exp of less is not a normal float32
 LOG2_E, LN2_HIGH, LN2_LOW = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
 # exp(f) = 1 + f + f^2 (c5 + c4 f + ...) for |f| <= log(2) / 2, to 1 ulp; minimax, from the Cephes library
@@ -45,55 +45,61 @@ def multiply(values, factor):
 
 @kernel
 def exp_all(values, bits, powers):
-    """values = exp(values), of numbers that are not positive. `powers` is the memory of `bits`, seen as float32."""
+    """values = exp(values), of numbers that are not positive. `powers` is the memory of `bits`, seen as float32.
+
+    exp(v) = 2^k exp(f), k whole: adding and subtracting MAGIC rounds to whole numbers, and leaves k in the last bits.
+    """
     for c in range(len(values)):
-        value = max(values[c], LOWEST)
-        k = np.floor(value * LOG2_E + HALF)
-        f = value - k * LN2_HIGH - k * LN2_LOW
+        v = values[c] if values[c] > LOWEST else LOWEST
+        powers[c] = v * LOG2_E + MAGIC
+        k = powers[c] - MAGIC
+        f = v - k * LN2_HIGH - k * LN2_LOW
         values[c] = (((((C0 * f + C1) * f + C2) * f + C3) * f + C4) * f + C5) * f * f + f + ONE
-        bits[c] = (np.int32(k) + np.int32(127)) << np.int32(23)  # 2^k
+    for c in range(len(values)):
+        bits[c] = (bits[c] << 23) + BITS_OF_ONE  # 2^k
     for c in range(len(values)):
         values[c] *= powers[c]
 
 
 @kernel
-def largest(values, scratch):
-    """The maximum, by folding the vector in half again and again: each fold is vectorised."""
-    scratch[: len(values)] = values
-    n = len(values)
-    while n > 1:
-        half = n // 2
-        for c in range(half):
-            scratch[c] = max(scratch[c], scratch[c + n - half])
-        n -= half
-    return scratch[0]
+def largest(values):
+    peak = values[0]
+    for c in range(1, len(values)):
+        peak = values[c] if values[c] > peak else peak
+    return peak
 
 
 @kernel
-def total(values, scratch):
-    """The sum, by folding as above, in an order that depends on the length alone."""
-    scratch[: len(values)] = values
-    n = len(values)
-    while n > 1:
-        half = n // 2
-        for c in range(half):
-            scratch[c] += scratch[c + n - half]
-        n -= half
-    return scratch[0]
+def total(values):
+    """The sum, in eight parts that the processor can add at the same time."""
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = np.float32(0)
+    whole = len(values) // 8 * 8
+    for c in range(0, whole, 8):
+        s0 += values[c]
+        s1 += values[c + 1]
+        s2 += values[c + 2]
+        s3 += values[c + 3]
+        s4 += values[c + 4]
+        s5 += values[c + 5]
+        s6 += values[c + 6]
+        s7 += values[c + 7]
+    for c in range(whole, len(values)):
+        s0 += values[c]
+    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
 @kernel
-def softmax(z, n_buckets, scratch, bits, powers):
+def softmax(z, n_buckets, bits, powers):
     """z = the softmax of every stretch of n_buckets numbers"""
     for start in range(0, len(z), n_buckets):
         part = z[start : start + n_buckets]
-        peak = largest(part, scratch)
+        peak = largest(part)
         for c in range(n_buckets):
             part[c] -= peak
     exp_all(z, bits, powers)
     for start in range(0, len(z), n_buckets):
         part = z[start : start + n_buckets]
-        multiply(part, ONE / total(part, scratch))
+        multiply(part, ONE / total(part))
 
 
 @kernel
@@ -130,7 +136,7 @@ def errors(i, Y, table, link, n_buckets, z, scratch, bits, powers):
     if link == SIGMOID:
         sigmoid(z, scratch, bits, powers)
     else:
-        softmax(z, n_buckets, scratch, bits, powers)
+        softmax(z, n_buckets, bits, powers)
     for q in range(Y_indptr[i], Y_indptr[i + 1]):
         for r in range(table.shape[1]):
             c = r * n_buckets + np.int64(table[Y_indices[q], r])
@@ -165,8 +171,8 @@ def train(X, Y, table, order, row_rates, done, rows_in_all, falls, active, l2, b
           V, at, scales, g, scratch, bits, powers):  # fmt: skip
     """One pass over the rows `order`, in batches, for the repetitions whose columns of V begin with `at`.
 
-    The rate of row i is row_rates[i] active[r], times what is left of all rows in all epochs, `done` being those before,
-    if it `falls`. The gradients of a batch are all taken at the same weights, and their mean is the step.
+    The rate of row i is row_rates[i] active[r], times the share of all rows in all epochs that is left, `done` being
+    those before, if it `falls`. The gradients of a batch are all taken at the same weights, and their mean is the step.
     """
     n, rates = len(order), np.empty(len(scales), np.float32)
     for start in range(0, n, batch_size):

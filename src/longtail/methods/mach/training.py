@@ -6,14 +6,16 @@ loss: minus the log-probability of the row's bucket (softmax, one label per row)
 binary log-losses (sigmoid, any number of labels; a bucket is positive if one of its labels is).
 
 The rate of row i is learning_rate / max(|x_i|^2, mean |x|^2), so that scaling X and bias changes nothing but the scale
-of W, and no single row can throw W far; it falls linearly to zero. A row longer than the average so counts less in (1). Rows are shuffled anew in every epoch; all repetitions see them in the same
-order, so one pass over a row serves all that are trained together. Threads share the repetitions, not the rows.
+of W, and no single row can throw W far; it falls linearly to zero. A row longer than the average so counts less in (1).
+Rows are shuffled anew in every epoch; all repetitions see them in the same order, so one pass over a row serves all
+that are trained together. Threads share the repetitions, not the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -59,13 +61,13 @@ class Descent:
             for start in range(0, len(order), run.rows_per_call):
                 rows = order[start : start + run.rows_per_call]
                 done = epoch * len(order) + start
-                _run_all(lambda group, rows=rows, done=done: group.train(rows, done), groups, n_jobs)
+                _run_all(groups, n_jobs, _Group.train, rows, done)
                 progress(done + len(rows), self.n_epochs * len(order))
             if self.early_stopping:
-                _run_all(lambda group, epoch=epoch: group.look(epoch), groups, n_jobs)
+                _run_all(groups, n_jobs, _Group.look, epoch)
                 if not any(group.active.any() for group in groups):
                     break
-        _run_all(_Group.finish, groups, n_jobs)
+        _run_all(groups, n_jobs, _Group.finish)
         buckets = LinearBuckets.packed(
             run.W, run.features, X.shape[1], hashes.n_buckets, self.bias, link,
             weights=self.weights, prune=self.prune, scale=run.scale,
@@ -73,8 +75,9 @@ class Descent:
         return buckets, np.concatenate([group.n_epochs for group in groups])
 
 
-def _run_all(task: Callable[[_Group], None], groups: list[_Group], n_jobs: int | None) -> None:
-    for _ in parallel.run(task, groups, min(len(groups), parallel.n_threads(n_jobs))):
+def _run_all(groups: list[_Group], n_jobs: int | None, task: Callable[..., None], *arguments: Any) -> None:
+    n_threads = min(len(groups), parallel.n_threads(n_jobs))
+    for _ in parallel.run(lambda group: task(group, *arguments), groups, n_threads):
         pass
 
 
@@ -126,9 +129,9 @@ class _Group:
         """Train on `rows`, `done` rows having gone before in all epochs."""
         run, descent = self.run, self.run.descent
         kernels.train(
-            run.X, run.Y, self.table, frozen(rows, np.int64), run.row_rates, done, descent.n_epochs * len(run.train_rows),
-            descent.schedule == "linear", frozen(self.active, np.float64), descent.l2, np.float32(descent.bias), run.link,
-            run.hashes.n_buckets, descent.batch_size, run.W, self.at, self.scales, self.g, *self.buffers,
+            run.X, run.Y, self.table, frozen(rows, np.int64), run.row_rates, done,
+            descent.n_epochs * len(run.train_rows), descent.schedule == "linear", frozen(self.active, np.float64),
+            descent.l2, np.float32(descent.bias), run.link, run.hashes.n_buckets, descent.batch_size, run.W, self.at, self.scales, self.g, *self.buffers,
         )  # fmt: skip
 
     def look(self, epoch: int) -> None:
