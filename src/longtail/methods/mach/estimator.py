@@ -207,16 +207,14 @@ class Mach(ExtremeClassifier):
     # --- training ----------------------------------------------------------------------------------------------------
 
     def _fit(self, X: sp.csr_array, Y: sp.csr_array, progress: Progress) -> HashedModel:
-        seed, old = self._seed(), self._kept(X, Y)
-        hashes = self._hashes(
-            Y.shape[1], range(0 if old is None else old.hashes.n_repetitions, self.n_repetitions), seed
-        )
-        n_labels, parts = Y.shape[1], [] if old is None else [old]
-        n_iter = [] if old is None else [getattr(self, "n_iter_", np.empty(0, np.int64))]
+        seed, old, n_labels = self._seed(), self._kept(X, Y), Y.shape[1]
+        parts, n_iter, first = [], [], 0
+        if old is not None:
+            parts, n_iter, first = [old], [getattr(self, "n_iter_", np.empty(0, np.int64))], old.hashes.n_repetitions
+        hashes = self._hashes(n_labels, range(first, self.n_repetitions), seed)
         if hashes is not None:
-            model, epochs = self._train(
-                X, Y, hashes, seed, lambda done, all_: progress(done * n_labels // all_, n_labels)
-            )
+            in_labels = lambda done, total: progress(done * n_labels // total, n_labels)  # noqa: E731
+            model, epochs = self._train(X, Y, hashes, seed, in_labels)
             parts.append(model)
             n_iter.append(epochs)
         model = replace(HashedModel.join(parts), aggregate=self.aggregate)

@@ -13,6 +13,7 @@ that are trained together. Threads share the repetitions, not the rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -101,7 +102,7 @@ class _Run:
         self.scale = float(np.sqrt(mean))
         self.row_rates = frozen(descent.learning_rate / np.maximum(squares, mean), np.float32)
         rows = np.random.default_rng([descent.seed, 1 << 33]).permutation(X.shape[0])
-        held_out = int(descent.early_stopping * descent.validation_fraction * len(rows))
+        held_out = math.ceil(descent.early_stopping * descent.validation_fraction * len(rows))
         self.held_out, self.train_rows = np.sort(rows[:held_out]), np.sort(rows[held_out:])
         self.W = np.zeros((len(self.features), hashes.n_repetitions * hashes.n_buckets), np.float32)
         work = self.W.shape[1] * (2 + 2 * X.nnz / max(X.shape[0], 1))
@@ -131,7 +132,8 @@ class _Group:
         kernels.train(
             run.X, run.Y, self.table, frozen(rows, np.int64), run.row_rates, done,
             descent.n_epochs * len(run.train_rows), descent.schedule == "linear", frozen(self.active, np.float64),
-            descent.l2, np.float32(descent.bias), run.link, run.hashes.n_buckets, descent.batch_size, run.W, self.at, self.scales, self.g, *self.buffers,
+            descent.l2, np.float32(descent.bias), run.link, run.hashes.n_buckets, descent.batch_size,
+            run.W, self.at, self.scales, self.g, *self.buffers,
         )  # fmt: skip
 
     def look(self, epoch: int) -> None:
