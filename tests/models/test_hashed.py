@@ -72,7 +72,8 @@ def test_labels_above_a_threshold_equal_brute_force(seed, aggregate, R, threshol
         hashing.draw(30, 4, range(R), seed), Given(rng.random((n, R * 4)).astype(np.float32)), n, aggregate
     )
     above = model.predict_above(row_numbers(n), threshold, n_jobs=1)
-    np.testing.assert_array_equal(above.toarray() > 0, model.scores(row_numbers(n), np.arange(30)) > threshold)
+    scores = model.scores(row_numbers(n), np.arange(30)).astype(np.float64)
+    np.testing.assert_array_equal(above.toarray() > 0, scores > threshold)
     assert above.has_sorted_indices
 
 
