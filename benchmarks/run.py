@@ -1,6 +1,7 @@
 """All benchmarks, one after the other: `make bench`, or `python benchmarks/run.py FOLDER ...` with data of your own.
 
-Without folders: parser speed on a synthetic file, quality and starts on the ICD-10-CM corpus, prediction on its model.
+Without folders: parser speed on a synthetic file, quality, starts and MACH on the ICD-10-CM corpus, prediction on its
+model.
 With folders (`train.txt` and `test.txt` each): quality, other systems, starts and growth on them as well.
 Results go to bench-output/.
 """
@@ -32,6 +33,9 @@ def main() -> None:
     run("quality.py", *options.folders, "--json", str(output / "quality.json"))
     run("predict.py")
     run("starts.py", *options.folders, "--labels", "600", "--plots", str(output))
+    run("mach.py", "predict")
+    for what in ("grid", "speed"):
+        run("mach.py", what, *options.folders)
     if options.folders:
         pecos = ["--pecos-python", options.pecos_python] if options.pecos_python else []
         run("peers.py", *options.folders, *pecos, "--json", str(output / "peers.json"))

@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from longtail.data import Dataset as Dataset
     from longtail.data import TextFeatures as TextFeatures
     from longtail.data.read import read as read
+    from longtail.methods import Mach as Mach
     from longtail.methods import OneVsAll as OneVsAll
     from longtail.methods import load as load
+    from longtail.models import HashedModel as HashedModel
     from longtail.models import LinearModel as LinearModel
     from longtail.topk import TopK as TopK
 
 _HOME = {
     "Dataset": "longtail.data",
+    "HashedModel": "longtail.models",
     "LinearModel": "longtail.models",
+    "Mach": "longtail.methods",
     "OneVsAll": "longtail.methods",
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",

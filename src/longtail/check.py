@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
@@ -289,6 +290,18 @@ def n_jobs(owner: Any) -> None:
             f"The 'n_jobs' parameter of {_owner(owner)} must be None, a positive number of threads, or -1 for all "
             f"cores. Got {value!r} instead."
         )
+
+
+def random_state(owner: Any) -> None:
+    """None, a whole number from 0 to 2^32 - 1, or NumPy's RandomState."""
+    value = owner.random_state
+    try:
+        check_random_state(value)
+    except ValueError:
+        raise InputError(
+            f"The 'random_state' parameter of {_owner(owner)} must be None, a whole number from 0 to 2^32 - 1 or a "
+            f"RandomState. Got {value!r} instead."
+        ) from None
 
 
 def top_k(k: Any) -> int:

@@ -26,21 +26,32 @@ def take(arrays: dict[str, np.ndarray], name: str, dtypes: str | tuple[str, ...]
 
 
 def check_csr(
-    indptr: np.ndarray, indices: np.ndarray, data: np.ndarray | None, shape: tuple[int, int], name: str, where: Path
+    indptr: np.ndarray,
+    indices: np.ndarray,
+    data: np.ndarray | None,
+    shape: tuple[int, int],
+    name: str,
+    where: Path,
+    *,
+    names: tuple[str, str] = ("indptr", "indices"),
 ) -> None:
-    """Refuse a CSR triple that no kernel could trust: wrong lengths, indices out of range or unsorted, infinity."""
+    """Refuse a CSR triple that no kernel could trust: wrong lengths, indices out of range or unsorted, infinity.
+
+    `names` are what the files call its first two arrays.
+    """
     n_rows, n_columns = shape
+    ends_name, columns_name = (f"{name}_{each}" for each in names)
     if indptr.size != n_rows + 1 or indptr[0] != 0 or indptr[-1] != indices.size:
-        raise ModelError(where, f"{name}_indptr does not span {n_rows:,} rows and {indices.size:,} entries")
+        raise ModelError(where, f"{ends_name} does not span {n_rows:,} rows and {indices.size:,} entries")
     if (indptr[1:] < indptr[:-1]).any():  # not by np.diff, which wraps around
-        raise ModelError(where, f"{name}_indptr decreases")
+        raise ModelError(where, f"{ends_name} decreases")
     if indices.size and (indices.min() < 0 or indices.max() >= n_columns):
-        raise ModelError(where, f"{name}_indices leaves the range 0 to {n_columns - 1:,}")
+        raise ModelError(where, f"{columns_name} leaves the range 0 to {n_columns - 1:,}")
     rises = indices[1:] > indices[:-1]
     starts = indptr[1:-1]
     rises[starts[(starts > 0) & (starts < indices.size)] - 1] = True  # a new row may begin anywhere
     if not rises.all():
-        raise ModelError(where, f"{name}_indices are not sorted and unique within a row")
+        raise ModelError(where, f"{columns_name} are not sorted and unique within a row")
     if data is not None:
         if data.size != indices.size:
             raise ModelError(where, f"{name}_data has {data.size:,} values for {indices.size:,} indices")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import InputError
-from longtail.models import LinearModel, linear
+from longtail.models import LinearModel, base
 from tests import reference
 
 
@@ -44,7 +44,7 @@ def test_threads_and_blocks_do_not_change_a_byte(monkeypatch):
     model, X = random_model(), random_rows(n=200)
     expected = None
     for block in (1, 7, 64, 1024):
-        monkeypatch.setattr(linear, "ROWS_PER_BLOCK", block)
+        monkeypatch.setattr(base, "ROWS_PER_BLOCK", block)
         for n_jobs in (1, 2, 4):
             top, above = model.predict_topk(X, 4, n_jobs=n_jobs), model.predict_above(X, n_jobs=n_jobs)
             arrays = (top.labels, top.scores, above.indices, above.indptr)

@@ -8,7 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.data import TextFeatures
-from longtail.models import LinearModel
+from longtail.models import HashedModel, LinearModel, Model
+from longtail.models.buckets import LinearBuckets
+from longtail.models.hashing import Hashes
 from longtail.store import Training, write_model
 
 TEXTS = ["red apple", "green apple", "red cherry"]
@@ -37,16 +39,32 @@ def number_model() -> LinearModel:
     return LinearModel(W, 2, 0.0, multiclass=True, label_names=np.array([30, -7]), feature_names=["x", "y"])
 
 
-def save(root: Path, model: LinearModel) -> Path:
+def hashed_model(*, density: float = 0.3, weights: str = "int8", n_buckets: int = 3) -> HashedModel:
+    """Seven labels in two repetitions over four features and the bias; with columns, or without if all is dense."""
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(4, 2 * n_buckets))
+    W.flat[rng.permutation(W.size)[int(density * W.size) :]] = 0
+    hashes = Hashes(np.array([5, 2**31 - 2]), np.array([0, 7]), 7, n_buckets)
+    buckets = LinearBuckets.packed(
+        W.astype(np.float32), np.array([0, 1, 3, 4]), 4, n_buckets, 1.0, "softmax", weights=weights
+    )
+    return HashedModel(hashes, buckets, 4, multiclass=True, label_names=np.array(list("abcdefg")))
+
+
+def save(root: Path, model: Model) -> Path:
     write_model(root, model, TRAINING)
     return root
 
 
-def assert_same_model(found: LinearModel, model: LinearModel) -> None:
-    assert found.W.shape == model.W.shape
-    assert found.W.dtype == np.float32
-    for name in ("data", "indices", "indptr"):
-        np.testing.assert_array_equal(getattr(found.W, name), getattr(model.W, name))
+def assert_same_model(found: Model, model: Model) -> None:
+    assert type(found) is type(model)
+    if isinstance(model, HashedModel):
+        _assert_same_buckets(found, model)
+    else:
+        assert found.W.shape == model.W.shape
+        assert found.W.dtype == np.float32
+        for name in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(found.W, name), getattr(model.W, name))
     assert (found.n_features, found.bias, found.multiclass) == (model.n_features, model.bias, model.multiclass)
     for names, wanted in ((found.label_names, model.label_names), (found.feature_names, model.feature_names)):
         assert (names is None) == (wanted is None)
@@ -55,3 +73,15 @@ def assert_same_model(found: LinearModel, model: LinearModel) -> None:
     if model.features is not None:
         X, wanted = found.features.transform(TEXTS), model.features.transform(TEXTS)
         assert (wanted != X).nnz == 0
+
+
+def _assert_same_buckets(found: HashedModel, model: HashedModel) -> None:
+    for name in ("a", "b", "table"):
+        np.testing.assert_array_equal(getattr(found.hashes, name), getattr(model.hashes, name))
+    for name in ("ends", "codes", "columns", "steps"):
+        array, wanted = getattr(found.buckets, name), getattr(model.buckets, name)
+        assert (array is None) == (wanted is None)
+        assert wanted is None or (array.dtype == wanted.dtype and np.array_equal(array, wanted))
+    for name in ("n_buckets", "bias", "link"):
+        assert getattr(found.buckets, name) == getattr(model.buckets, name)
+    assert (found.hashes.n_labels, found.aggregate) == (model.hashes.n_labels, model.aggregate)

@@ -17,7 +17,7 @@ import longtail
 from longtail.errors import ModelError
 from longtail.store import read_model
 from tests.store.forge import Forgery, sealed
-from tests.store.samples import number_model, plain_model, save, text_model
+from tests.store.samples import hashed_model, number_model, plain_model, save, text_model
 
 MAX = 2**63 - 1
 BIG = (2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**61, 2**62, MAX, 2**63, 2**64, 10**30)
@@ -235,6 +235,12 @@ CONTENT = {
     "bias off": (meta(bias=0.0), "leaves the range"),
     "multiclass 1": (meta(multiclass=1), "member 'multiclass' is missing or of the wrong type"),
     "method a number": (meta(method=3), "member 'method' is missing or of the wrong type"),
+    "another kind of model": (meta(model="tree"), "a kind that this version lacks; it knows linear, hashed"),
+    "model a number": (meta(model=1), "member 'model' is missing or of the wrong type"),
+    "hashed without arrays": (
+        meta(model="hashed", n_buckets=2, link="softmax", aggregate="mean"),
+        "lists no array hash_seeds",
+    ),
     "params a list": (meta(params=[]), "member 'params' is missing or of the wrong type"),
     "names of a strange kind": (meta(label_names="pickle"), "member 'label_names' must be null, 'range'"),
     "names a list": (meta(label_names=["a"]), "member 'label_names' must be null, 'range'"),
@@ -264,7 +270,7 @@ TEXT = {
     "names absent": (lambda f: f.entries.pop("label_names_utf8"), "lists no array label_names_utf8"),
     "more features than the pipeline": (
         meta(n_features=5),
-        "the text pipeline makes 4 features, but W has 5",
+        "the text pipeline makes 4 features, but the model has 5",
     ),
     "vocabulary absent": (
         lambda f: f.entries.pop("features_text_vocabulary_utf8"),
@@ -285,7 +291,7 @@ TEXT = {
     "kind strange": (lambda f: f.meta["features"].update(kind="eval"), "text features cannot be used: The 'kind'"),
     "hashing into more columns": (
         lambda f: f.meta["features"].update(kind="hashing", idf=False, n_hash_features=2**30),
-        "the text pipeline makes 1073741824 features, but W has 4",
+        "the text pipeline makes 1073741824 features, but the model has 4",
     ),
 }
 
@@ -317,7 +323,7 @@ def test_a_forged_text_model_is_refused(memory_path, name):
 
 def test_the_forger_can_also_leave_a_folder_sound(memory_path):
     """Otherwise the tests above would prove nothing."""
-    for make in (plain_model, text_model, number_model):
+    for make in (plain_model, text_model, number_model, hashed_model):
         root = save(memory_path / make.__name__, make())
         before = (root / "model.json").read_bytes()
         forgery = Forgery(root)

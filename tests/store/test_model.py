@@ -18,7 +18,16 @@ from longtail.data import TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.models import LinearModel
 from longtail.store import Training, model_size, read_model, write_model
-from tests.store.samples import TEXTS, TRAINING, assert_same_model, number_model, plain_model, save, text_model
+from tests.store.samples import (
+    TEXTS,
+    TRAINING,
+    assert_same_model,
+    hashed_model,
+    number_model,
+    plain_model,
+    save,
+    text_model,
+)
 from tests.test_folder import contents, is_mapped
 
 NUMBERS = st.floats(-(2.0**90), 2.0**90, width=32)
@@ -66,7 +75,7 @@ def test_models_come_back(memory_path, model, n):
     assert model_size(root) == sum(map(len, first.values()))
 
 
-@pytest.mark.parametrize("make", [plain_model, text_model, number_model])
+@pytest.mark.parametrize("make", [plain_model, text_model, number_model, hashed_model])
 def test_sample_models_come_back(tmp_path, make):
     found, training = read_model(save(tmp_path / "m", make()))
     assert_same_model(found, make())
@@ -98,6 +107,30 @@ def test_feature_names_of_the_user_win_over_the_pipelines(tmp_path):
     model = text_model()
     named = LinearModel(model.W, 4, 1.0, feature_names=list("wxyz"), features=model.features)
     assert read_model(save(tmp_path / "m", named))[0].feature_names == list("wxyz")
+
+
+@pytest.mark.parametrize("density", [0.15, 1.0])
+@pytest.mark.parametrize("weights", ["int8", "float32"])
+@pytest.mark.parametrize("n_buckets", [3, 300, 40_000])
+def test_hashed_models_of_every_form_come_back(tmp_path, density, weights, n_buckets):
+    model = hashed_model(density=density, weights=weights, n_buckets=n_buckets)
+    assert (model.buckets.columns is None) == (density == 1.0)
+    root = save(tmp_path / "m", model)
+    assert (
+        (root / "model.json").stat().st_size
+        < model_size(root)
+        < model.buckets.nbytes + model.hashes.table.nbytes + 6000
+    )
+    X = sp.csr_array(np.random.default_rng(1).random((20, 4)).astype(np.float32))
+    wanted = model.predict_topk(X, 7)
+    for mmap in (True, False):
+        found, _ = read_model(root, mmap=mmap)
+        assert_same_model(found, model)
+        assert is_mapped(found.buckets.codes) == is_mapped(found.hashes.table) == mmap
+        top = found.predict_topk(X, 7)
+        assert (top.labels.tobytes(), top.scores.tobytes()) == (wanted.labels.tobytes(), wanted.scores.tobytes())
+    save(tmp_path / "again", found)
+    assert contents(tmp_path / "again") == contents(root)
 
 
 # --- memory-mapped ---------------------------------------------------------------------------------------------------
@@ -223,7 +256,7 @@ def listed(section: str) -> set[str]:
 
 def test_the_document_lists_the_members_that_are_written(tmp_path):
     manifest, meta, entries, arrays = set(), set(), set(), set()
-    for make in (plain_model, text_model, number_model):
+    for make in (plain_model, text_model, number_model, hashed_model):
         body = json.loads((save(tmp_path / make.__name__, make()) / "model.json").read_bytes())
         manifest |= set(body)
         meta |= set(body["meta"])

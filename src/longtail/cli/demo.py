@@ -158,7 +158,7 @@ class Run:
             "making features": duration(self.features_seconds),
             "training": duration(self.train_seconds),
             "predicting": f"{self.predict_microseconds:,.0f} µs per text",
-            "weights": int(self.clf.model_.W.nnz),
+            "weights": self.clf.model_.n_weights,
             "model on disk": size(self.model_bytes),
             "peak memory": "unknown" if peak is None else size(peak),
         }
@@ -225,7 +225,7 @@ class Run:
             "peak_memory_bytes": peak_memory(),
             "model": str(self.model_folder),
             "model_bytes": self.model_bytes,
-            "weights": int(self.clf.model_.W.nnz),
+            "weights": self.clf.model_.n_weights,
             "evaluation": self.evaluation.as_dict(),
         }
 

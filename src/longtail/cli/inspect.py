@@ -11,6 +11,7 @@ from longtail.cli.reading import Json, Model, label_called, load_model
 
 if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier
+    from longtail.models import LinearModel
 
 QUANTILES = (0, 25, 50, 75, 99, 100)  # of the weights per label, in per cent
 NAMES = 8  # label names shown
@@ -35,13 +36,10 @@ def inspect(
 
 
 def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
-    import numpy as np
-
     from longtail import store
+    from longtail.models import LinearModel
 
     inner = clf.model_
-    per_label = np.diff(inner.W.indptr)
-    quantiles = np.percentile(per_label, QUANTILES).tolist()
     return {
         "model": model,
         "method": clf.method,
@@ -50,12 +48,36 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
         "features": inner.n_features,
         "bias": inner.bias,
         "one_label_per_row": inner.multiclass,
-        "weights": int(inner.W.nnz),
-        "weights_per_label": dict(zip(map(str, QUANTILES), quantiles, strict=True)),
-        "labels_without_weights": int((per_label == 0).sum()),
+        "weights": inner.n_weights,
+        **(_of_labels(inner) if isinstance(inner, LinearModel) else _of_buckets(inner)),
         "bytes": store.model_size(model),
         "text_pipeline": None if inner.features is None else inner.features.to_arrays()[1],  # type: ignore[attr-defined]
         "label_names": clf.classes_[:NAMES].tolist(),
+    }
+
+
+def _of_labels(inner: LinearModel) -> dict[str, Any]:
+    import numpy as np
+
+    per_label = np.diff(inner.W.indptr)
+    quantiles = np.percentile(per_label, QUANTILES).tolist()
+    return {
+        "all_weights": inner.n_labels * inner.W.shape[1],
+        "weights_per_label": dict(zip(map(str, QUANTILES), quantiles, strict=True)),
+        "labels_without_weights": int((per_label == 0).sum()),
+    }
+
+
+def _of_buckets(inner: Any) -> dict[str, Any]:
+    hashes, buckets = inner.hashes, inner.linear
+    return {
+        "all_weights": (inner.n_features + 1) * buckets.n_columns,
+        "buckets": hashes.n_buckets,
+        "repetitions": hashes.n_repetitions,
+        "link": buckets.link,
+        "aggregate": inner.aggregate,
+        "weight_type": buckets.codes.dtype.name,
+        "one_vs_all_bytes": 4 * inner.n_labels * inner.n_features,
     }
 
 
@@ -63,7 +85,7 @@ def _for_people(about: dict[str, Any]) -> Any:
     from longtail.report import Facts
 
     more = ", …" if about["labels"] > NAMES else ""
-    share = about["weights"] / max(about["labels"] * (about["features"] + (about["bias"] > 0)), 1)
+    share = about["weights"] / max(about["all_weights"], 1)
     return Facts(
         {
             "method": about["method"],
@@ -73,13 +95,27 @@ def _for_people(about: dict[str, Any]) -> Any:
             "bias": str(about["bias"]),
             "rows have": "exactly one label" if about["one_label_per_row"] else "any number of labels",
             "weights": f"{about['weights']:,} ({share:.3%} of all are not zero)",
-            "weights per label": ", ".join(f"{at}%: {value:,.0f}" for at, value in about["weights_per_label"].items()),
-            "empty labels": about["labels_without_weights"],
+            **(_labels_for_people(about) if "weights_per_label" in about else _buckets_for_people(about)),
             "on disk": size(about["bytes"]),
             "text pipeline": _pairs(about["text_pipeline"]) if about["text_pipeline"] else "none; rows of numbers",
             "label names": ", ".join(map(str, about["label_names"])) + more,
         }
     )
+
+
+def _labels_for_people(about: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "weights per label": ", ".join(f"{at}%: {value:,.0f}" for at, value in about["weights_per_label"].items()),
+        "empty labels": about["labels_without_weights"],
+    }
+
+
+def _buckets_for_people(about: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "buckets": f"{about['repetitions']} times {about['buckets']}, {about['link']}, {about['weight_type']} weights",
+        "score": f"{about['aggregate']} over the repetitions",
+        "one-vs-all": f"{size(about['one_vs_all_bytes'])} with all its weights",
+    }
 
 
 def _pairs(values: dict[str, Any]) -> str:
@@ -90,15 +126,14 @@ def _weights(clf: ExtremeClassifier, label: int, top: int) -> dict[str, Any]:
     import numpy as np
 
     inner = clf.model_
-    row = inner.W[[label]]
-    order = np.argsort(-np.abs(row.data), kind="stable")
-    pairs = [(int(j), float(row.data[at])) for at in order if (j := row.indices[at]) < inner.n_features]
-    bias = row.data[row.indices == inner.n_features] * inner.bias if inner.bias else np.zeros(0)
+    features, values, bias = inner.label_weights(label)
+    order = np.argsort(-np.abs(values), kind="stable")
+    pairs = [(int(features[at]), float(values[at])) for at in order]
     name = clf.classes_[label]
     return {
         "label": name.item() if isinstance(name, np.generic) else name,
         "weights": len(pairs),
-        "bias": float(bias.sum()),
+        "bias": bias,
         "strongest": [{"feature": inner.feature_name(j), "weight": weight} for j, weight in pairs[:top]],
     }
 

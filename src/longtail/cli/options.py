@@ -31,12 +31,14 @@ def option(name: str, kind: Any, flag: str, **how: Any) -> inspect.Parameter:
 
 
 def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
-    """One option per parameter of `target`, spelled with `prefix`."""
+    """One option per parameter of `target` that a terminal can spell, with `prefix`."""
     hints = typing.get_type_hints(target.__init__)  # type: ignore[misc]
     entries = parameter_help(target)
     found = []
     for name, parameter in inspect.signature(target).parameters.items():
         kind, flag = option_type(hints[name]), (prefix + name).replace("_", "-")
+        if kind is None:
+            continue
         metavar, text = entries.get(name, (None, ""))
         default = default_text(parameter.default)
         found.append(
@@ -53,9 +55,9 @@ def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
 
 
 def option_type(hint: Any) -> Any:
-    """What a terminal can spell of a parameter's type: a number, a word, a switch, or a pair of these."""
+    """What a terminal can spell of a parameter's type: a number, a word, a switch, or a pair of these; else None."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return next((member for member in members if member in SIMPLE or typing.get_origin(member) is tuple), str)
+    return next((member for member in members if member in SIMPLE or typing.get_origin(member) is tuple), None)
 
 
 def default_text(value: Any) -> str:

@@ -53,7 +53,7 @@ def train(
         "rows": dataset.n_samples,
         "features": dataset.n_features,
         "labels": dataset.n_labels,
-        "weights": int(clf.model_.W.nnz),
+        "weights": clf.model_.n_weights,
         "labels_stopped_early": unsolved,
         "read_seconds": round(read_seconds, 3),
         "train_seconds": round(training.seconds, 3),

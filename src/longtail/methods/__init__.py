@@ -10,11 +10,12 @@ import os
 from longtail import store
 from longtail.errors import ModelError
 from longtail.methods.base import ExtremeClassifier
+from longtail.methods.mach import Mach
 from longtail.methods.one_vs_all import OneVsAll
 
-METHODS: dict[str, type[ExtremeClassifier]] = {OneVsAll.method: OneVsAll}
+METHODS: dict[str, type[ExtremeClassifier]] = {OneVsAll.method: OneVsAll, Mach.method: Mach}
 
-__all__ = ["METHODS", "ExtremeClassifier", "OneVsAll", "load"]
+__all__ = ["METHODS", "ExtremeClassifier", "Mach", "OneVsAll", "load"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:

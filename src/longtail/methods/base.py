@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from longtail import check, metrics, store
 from longtail.data import Dataset
 from longtail.errors import InputError, ModelError
-from longtail.models import Explanation, LinearModel, unit_rows
+from longtail.models import Explanation, Model, unit_rows
 from longtail.topk import TopK
 
 Progress = Callable[[int, int], None]  # labels done, labels in all
@@ -27,7 +27,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_fit` takes dense X as it is
-    model_: LinearModel
+    model_: Model
     classes_: np.ndarray
     multiclass_: bool
     n_features_in_: int
@@ -72,7 +72,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             X = unit_rows(X)
         model = self._fit(X, Y, progress or (lambda done, total: None))
         self.model_ = replace(
-            model,
+            model,  # type: ignore[type-var]
             unit_rows=bool(self.normalize),
             multiclass=multiclass,
             label_names=names,
@@ -91,7 +91,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """Raise InputError for a parameter that cannot be used."""
 
     @abstractmethod
-    def _fit(self, X: Any, Y: sp.csr_array, progress: Progress) -> LinearModel:
+    def _fit(self, X: Any, Y: sp.csr_array, progress: Progress) -> Model:
         """The weights for canonical X and Y; names and pipeline are added by `fit`. X is a csr_array, or, if the method
         takes such, a dense array."""
 
@@ -106,7 +106,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         return self.model_.predict_topk(X, k, n_jobs=self.n_jobs)
 
     def predict(self, X: Any) -> np.ndarray | sp.csr_array:
-        """The class of every row (multi-class), or the indicator of all labels with a positive score (multi-label)."""
+        """The class of every row (multi-class), or the indicator of all labels that score above
+        the model's threshold: 0 for linear models, a probability of 0.5 for hashed ones (multi-label)."""
         X = self.to_rows(X)
         if self.multiclass_:
             return self.classes_[self.model_.predict_topk(X, 1, n_jobs=self.n_jobs).labels[:, 0]]
@@ -192,14 +193,14 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         return {name: value for name, value in own if name not in ("n_jobs", "random_state") and np.ndim(value) == 0}
 
     @classmethod
-    def _fitted(cls, model: LinearModel, params: Mapping[str, Any], *, where: str | os.PathLike[str]) -> Self:
+    def _fitted(cls, model: Model, params: Mapping[str, Any], *, where: str | os.PathLike[str]) -> Self:
         try:
             estimator = cls(**params)
             estimator.check_parameters()
         except (TypeError, InputError) as error:
             raise ModelError(where, f"has parameters that {cls.__name__} does not take: {error}") from error
         if model.label_names is None:
-            model = replace(model, label_names=np.arange(model.n_labels))
+            model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model
         estimator._expose()
         return estimator

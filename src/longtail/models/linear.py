@@ -11,73 +11,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import parallel
 from longtail.errors import InputError
+from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.index import InvertedIndex
-from longtail.topk import TopK
-
-ROWS_PER_BLOCK = 256  # rows a thread scores at a time: small, so that threads end together and Ctrl-C is quick
-
-
-def row_squares(X: sp.csr_array | np.ndarray) -> np.ndarray:
-    """|x_i|^2 of every row, in float64: squares of float32 numbers may leave its range."""
-    if isinstance(X, np.ndarray):
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    squares = sp.csr_array((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape)
-    return np.asarray(squares.sum(axis=1)).ravel()
-
-
-def unit_rows(X: sp.csr_array | np.ndarray) -> sp.csr_array | np.ndarray:
-    """X with every row divided by its length; empty rows stay empty."""
-    lengths = np.sqrt(row_squares(X))
-    lengths[lengths == 0] = 1.0
-    if isinstance(X, np.ndarray):
-        return np.divide(X, lengths[:, None], out=np.empty_like(X), casting="unsafe")  # in float64, as below
-    scaled = (X.data / np.repeat(lengths, np.diff(X.indptr))).astype(np.float32)
-    return sp.csr_array((scaled, X.indices, X.indptr), shape=X.shape)
-
-
-class FeaturePipeline(Protocol):
-    """What turns raw texts into X; data.TextFeatures is one."""
-
-    def transform(self, texts: Any) -> sp.csr_array: ...
-
-    def feature_names(self) -> list[str] | None: ...
 
 
 @dataclass(frozen=True)
-class Contribution:
-    """One feature's share of a score: value in the row times weight of the label."""
-
-    feature: str
-    value: float
-    weight: float
-    contribution: float
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Why a row has its score for a label. `score` is the sum of all contributions and of the bias' share."""
-
-    label: int
-    name: Any
-    score: float
-    bias: float
-    contributions: list[Contribution]  # largest absolute share first
-
-    def __str__(self) -> str:
-        lines = [f"score {self.score:+.4f} for label {self.name}"]
-        lines += [f"  {c.contribution:+.4f}  {c.feature}" for c in self.contributions]
-        return "\n".join([*lines, f"  {self.bias:+.4f}  (bias)"])
-
-
-@dataclass(frozen=True)
-class LinearModel:
+class LinearModel(Model):
     """W and all that is needed to use it: names, the text pipeline, the bias convention, and whether rows are scaled to
     unit length before they are scored."""
 
@@ -89,54 +34,26 @@ class LinearModel:
     feature_names: Sequence[str] | None = None
     features: FeaturePipeline | None = None
     unit_rows: bool = False
+    threshold: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
         columns = self.n_features + (self.bias > 0)
         if self.W.shape[1] != columns:
             raise InputError(f"W has {self.W.shape[1]} columns; {self.n_features} features and the bias make {columns}")
-        if self.label_names is not None and len(self.label_names) != self.n_labels:
-            raise InputError(f"{len(self.label_names)} label names were given for {self.n_labels} labels")
-        if self.feature_names is not None and len(self.feature_names) != self.n_features:
-            raise InputError(f"{len(self.feature_names)} feature names were given for {self.n_features} features")
+        self._check_names()
 
     @property
     def n_labels(self) -> int:
         return int(self.W.shape[0])
 
+    @property
+    def n_weights(self) -> int:
+        return int(self.W.nnz)
+
     @cached_property
     def index(self) -> InvertedIndex:
         """W made ready for scoring, at the first prediction."""
         return InvertedIndex.of(self.W, self.n_features, self.bias)
-
-    # --- prediction; X is canonical (longtail.check) -----------------------------------------------------------------
-
-    def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
-        """The k best labels of every row, exactly; equal scores rank by label id. k is cut to the number of labels."""
-        X = self._rows(X)
-        index, k = self.index, min(k, self.n_labels)  # the index is made here once, not in every thread
-        if X.shape[0] <= ROWS_PER_BLOCK:  # a service asks row by row: no threads, no copies
-            return index.top(X, k)
-        labels, scores = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
-
-        def fill(rows: range) -> None:
-            part = index.top(X[rows.start : rows.stop], k)
-            labels[rows.start : rows.stop], scores[rows.start : rows.stop] = part.labels, part.scores
-
-        for _ in parallel.run(fill, parallel.ranges(X.shape[0], ROWS_PER_BLOCK), n_jobs):
-            pass
-        return TopK(labels, scores)
-
-    def predict_above(self, X: sp.csr_array, threshold: float = 0.0, *, n_jobs: int | None = None) -> sp.csr_array:
-        """Indicator of the labels that score more than `threshold`."""
-        X = self._rows(X)
-        index = self.index
-        blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
-        n_jobs = 1 if len(blocks) == 1 else n_jobs
-        parts = list(parallel.run(lambda rows: index.above(X[rows.start : rows.stop], threshold), blocks, n_jobs))
-        indices = np.concatenate([found for found, _ in parts]) if parts else np.empty(0, np.int32)
-        counts = np.concatenate([np.diff(ends) for _, ends in parts]) if parts else np.empty(0, np.int64)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        return sp.csr_array((np.ones(len(indices), np.int32), indices, indptr), shape=(X.shape[0], self.n_labels))
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
@@ -147,54 +64,20 @@ class LinearModel:
             scores += np.float32(self.bias) * W[:, [self.n_features]].toarray().ravel()
         return scores
 
+    def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """The features with a weight, rising, their weights, and the bias' share of every score."""
+        w = self.W[[label]]
+        own = w.indices < self.n_features
+        return w.indices[own], w.data[own], self.bias * float(w.data[~own].sum())
+
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
         """The features of the one row `x` that make its score for `label` (a column number), largest share first."""
-        x = self._rows(x)
-        if x.shape[0] != 1:
-            raise InputError(f"explain takes one row, but {x.shape[0]} were given; pass X[[i]]")
+        x = self._one_row(x)
         (label,) = self._label_ids([label])
-        w = self.W[[label]]
-        weight_of = dict(zip(w.indices.tolist(), w.data.tolist(), strict=True))
-        shares = [
-            Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j])
-            for j, value in zip(x.indices.tolist(), x.data.tolist(), strict=True)
-            if j in weight_of
-        ]
-        shares.sort(key=lambda share: -abs(share.contribution))
-        bias = self.bias * weight_of.get(self.n_features, 0.0)
+        features, weights, bias = self.label_weights(label)
+        shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
         score = sum(share.contribution for share in shares) + bias
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
-
-    def _rows(self, X: sp.csr_array) -> sp.csr_array:
-        """X as the model wants it. A kernel would follow a feature that W lacks out of bounds, and overlook one that is
-        out of order."""
-        if X.format != "csr" or X.shape[1] != self.n_features:
-            raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
-        if not X.has_canonical_format:
-            raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() before")
-        return unit_rows(X) if self.unit_rows else X
-
-    # --- names -------------------------------------------------------------------------------------------------------
-
-    def label_name(self, label: int) -> Any:
-        """The label's name, or its number where labels have no names."""
-        return int(label) if self.label_names is None else self.label_names[label]
-
-    def feature_name(self, feature: int) -> str:
-        names = self._feature_names
-        return f"feature {feature}" if names is None else names[feature]
-
-    @cached_property
-    def _feature_names(self) -> Sequence[str] | None:
-        if self.feature_names is not None or self.features is None:
-            return self.feature_names
-        return self.features.feature_names()
-
-    def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        ids = np.asarray(labels)
-        if ids.dtype.kind not in "iu" or ((ids < 0) | (ids >= self.n_labels)).any():
-            raise InputError(f"labels are column numbers from 0 to {self.n_labels - 1}; got {labels!r}")
-        return ids
 
     # --- parts -------------------------------------------------------------------------------------------------------
 

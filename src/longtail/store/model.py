@@ -1,4 +1,4 @@
-"""LinearModel <-> folder: which arrays and which meta data a model folder has, and what must hold among them."""
+"""Model <-> folder: meta data, names and text pipeline. The arrays of each kind are in linear.py and hashed.py."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from longtail import content, folder
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
-from longtail.models import LinearModel
+from longtail.models import Model
+from longtail.store import hashed, linear
+from longtail.store.meta import member
 
 MAX_COLUMNS = 2**31 - 1
+KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}  # member `model` -> how to write and read it
 
 
 @dataclass(frozen=True)
@@ -28,18 +30,15 @@ class Training:
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
-def write_model(path: str | os.PathLike[str], model: LinearModel, training: Training) -> None:
+def write_model(path: str | os.PathLike[str], model: Model, training: Training) -> None:
     """Save `model` in the folder `path`, replacing a model there in one step."""
-    root, W = Path(path), _canonical(model.W)
-    arrays = {
-        "W_data": W.data.astype(np.float32, copy=False),
-        "W_indices": W.indices.astype(np.int32, copy=False),
-        "W_indptr": W.indptr.astype(np.int64, copy=False),
-    }
-    content.check_csr(arrays["W_indptr"], arrays["W_indices"], arrays["W_data"], W.shape, "W", root)
+    root = Path(path)
+    kind = next(name for name, each in KINDS.items() if isinstance(model, each.MODEL))
+    arrays, own = KINDS[kind].to_arrays(model, root)
     meta: dict[str, Any] = {
         "method": training.method,
         "params": {name: _plain(value) for name, value in training.params.items()},
+        "model": kind,
         "n_labels": model.n_labels,
         "n_features": model.n_features,
         "bias": float(model.bias),
@@ -48,6 +47,7 @@ def write_model(path: str | os.PathLike[str], model: LinearModel, training: Trai
         "label_names": _pack_names(arrays, "label", model.label_names, root),
         "feature_names": _pack_names(arrays, "feature", model.feature_names, root),
         "features": None,
+        **own,
     }
     if model.features is not None:
         if not isinstance(model.features, TextFeatures):
@@ -60,41 +60,42 @@ def write_model(path: str | os.PathLike[str], model: LinearModel, training: Trai
     folder.write(root, folder.MODEL, arrays, meta)
 
 
-def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[LinearModel, Training]:
+def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Model, Training]:
     """The verified model of the folder `path`, and how it was made."""
     root = Path(path)
     arrays, meta = folder.read(root, folder.MODEL, mmap=mmap)
     where = root / folder.MODEL.manifest
-    n_labels = _member(meta, "n_labels", int, where)
-    n_features = _member(meta, "n_features", int, where)
-    bias = _member(meta, "bias", float, where)
+    kind = member(meta, "model", str, where)
+    n_labels = member(meta, "n_labels", int, where)
+    n_features = member(meta, "n_features", int, where)
+    bias = member(meta, "bias", float, where)
+    if kind not in KINDS:
+        raise ModelError(where, f"holds a model of a kind that this version lacks; it knows {', '.join(KINDS)}")
     if not 0 <= n_labels <= MAX_COLUMNS or not 0 <= n_features < MAX_COLUMNS or not 0 <= bias < math.inf:
         raise ModelError(where, f"n_labels {n_labels}, n_features {n_features} and bias {bias} cannot all be true")
-    shape = (n_labels, n_features + (bias > 0))
-    data, indices, indptr = (
-        content.take(arrays, name, dtype, 1, where)
-        for name, dtype in (("W_data", "<f4"), ("W_indices", "<i4"), ("W_indptr", "<i8"))
-    )
-    content.check_csr(indptr, indices, data, shape, "W", where)
+    own = KINDS[kind].from_arrays(arrays, meta, n_labels, n_features, bias, where)
     pipeline = meta.get("features")
     if pipeline is not None:
-        own = {name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")}
-        pipeline = TextFeatures.from_arrays(own, pipeline, where)
+        texts = {
+            name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")
+        }
+        pipeline = TextFeatures.from_arrays(texts, pipeline, where)
         if pipeline.n_features != n_features:
-            raise ModelError(where, f"the text pipeline makes {pipeline.n_features} features, but W has {n_features}")
+            raise ModelError(
+                where, f"the text pipeline makes {pipeline.n_features} features, but the model has {n_features}"
+            )
     label_names = _unpack_names(arrays, "label", meta.get("label_names"), n_labels, where)
     feature_names = _unpack_names(arrays, "feature", meta.get("feature_names"), n_features, where)
-    model = LinearModel(
-        W=_csr(data, indices, indptr, shape),
+    model = KINDS[kind].MODEL(
+        **own,
         n_features=n_features,
-        bias=bias,
-        unit_rows=_member(meta, "unit_rows", bool, where),
-        multiclass=_member(meta, "multiclass", bool, where),
+        unit_rows=member(meta, "unit_rows", bool, where),
+        multiclass=member(meta, "multiclass", bool, where),
         label_names=label_names,
         feature_names=None if feature_names is None else feature_names.tolist(),
         features=pipeline,
     )
-    return model, Training(_member(meta, "method", str, where), _member(meta, "params", dict, where))
+    return model, Training(member(meta, "method", str, where), member(meta, "params", dict, where))
 
 
 def model_size(path: str | os.PathLike[str]) -> int:
@@ -102,32 +103,9 @@ def model_size(path: str | os.PathLike[str]) -> int:
     return folder.size(path, folder.MODEL)
 
 
-def _canonical(W: sp.csr_array) -> sp.csr_array:
-    if not W.has_canonical_format:
-        W = W.copy()
-        W.sum_duplicates()
-    return W
-
-
-def _csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
-    """SciPy wants both index arrays of one type: the short `indptr` is copied rather than the long `indices`."""
-    if len(indices) <= np.iinfo(np.int32).max:
-        indptr = indptr.astype(np.int32)
-    else:
-        indices = indices.astype(np.int64)
-    return sp.csr_array((data, indices, indptr), shape=shape)
-
-
 def _plain(value: Any) -> Any:
     """A parameter as JSON spells it: NumPy's numbers (from a grid, say) are numbers, too."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _member(meta: Mapping[str, Any], name: str, kind: Any, where: Path) -> Any:
-    value = meta.get(name)
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ModelError(where, f"member {name!r} is missing or of the wrong type")
-    return value
 
 
 # --- names: none, numbers, or strings --------------------------------------------------------------------------------

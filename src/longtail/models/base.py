@@ -1,0 +1,209 @@
+"""What every model shares: rows as it wants them, prediction in blocks of rows, names, and what an explanation is.
+
+A model is a frozen dataclass with the fields named below. Its `index`, made at the first prediction, answers for a few
+rows at a time: `top(X, k)` and `above(X, threshold)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import parallel
+from longtail.errors import InputError
+from longtail.topk import TopK
+
+ROWS_PER_BLOCK = 256  # rows a thread scores at a time: small, so that threads end together and Ctrl-C is quick
+
+
+def row_squares(X: sp.csr_array | np.ndarray) -> np.ndarray:
+    """|x_i|^2 of every row, in float64: squares of float32 numbers may leave its range."""
+    if isinstance(X, np.ndarray):
+        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+    squares = sp.csr_array((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape)
+    return np.asarray(squares.sum(axis=1)).ravel()
+
+
+def unit_rows(X: sp.csr_array | np.ndarray) -> sp.csr_array | np.ndarray:
+    """X with every row divided by its length; empty rows stay empty."""
+    lengths = np.sqrt(row_squares(X))
+    lengths[lengths == 0] = 1.0
+    if isinstance(X, np.ndarray):
+        return np.divide(X, lengths[:, None], out=np.empty_like(X), casting="unsafe")  # in float64, as below
+    scaled = (X.data / np.repeat(lengths, np.diff(X.indptr))).astype(np.float32)
+    return sp.csr_array((scaled, X.indices, X.indptr), shape=X.shape)
+
+
+class FeaturePipeline(Protocol):
+    """What turns raw texts into X; data.TextFeatures is one."""
+
+    def transform(self, texts: Any) -> sp.csr_array: ...
+
+    def feature_names(self) -> list[str] | None: ...
+
+
+class Index(Protocol):
+    """A model made ready for scoring."""
+
+    def top(self, X: sp.csr_array, k: int) -> TopK: ...
+
+    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]: ...
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One feature's share of a score: value in the row times weight of the label."""
+
+    feature: str
+    value: float
+    weight: float
+    contribution: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a row has its score for a label.
+
+    In a linear model the contributions and the bias' share add up to `score`; HashedModel.explain says what they add
+    up to there.
+    """
+
+    label: int
+    name: Any
+    score: float
+    bias: float
+    contributions: list[Contribution]  # largest absolute share first
+
+    def __str__(self) -> str:
+        lines = [f"score {self.score:+.4f} for label {self.name}"]
+        lines += [f"  {c.contribution:+.4f}  {c.feature}" for c in self.contributions]
+        return "\n".join([*lines, f"  {self.bias:+.4f}  (bias)"])
+
+
+class Model(ABC):
+    """Base of all models. X is canonical everywhere (longtail.check)."""
+
+    n_features: int
+    bias: float
+    multiclass: bool
+    label_names: np.ndarray | None
+    feature_names: Sequence[str] | None
+    features: FeaturePipeline | None
+    unit_rows: bool
+    threshold: ClassVar[float]  # the score above which a label is predicted
+
+    @property
+    @abstractmethod
+    def n_labels(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def n_weights(self) -> int:
+        """Weights that are stored."""
+
+    @property
+    @abstractmethod
+    def index(self) -> Index:
+        """The model made ready for scoring, at the first prediction."""
+
+    @abstractmethod
+    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
+
+    @abstractmethod
+    def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
+        """The features that count for a label, rising, their weights, and the bias' share."""
+
+    @abstractmethod
+    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+        """The features of the one row `x` that make its score for `label` (a column number), largest share first."""
+
+    def _check_names(self) -> None:
+        if self.label_names is not None and len(self.label_names) != self.n_labels:
+            raise InputError(f"{len(self.label_names)} label names were given for {self.n_labels} labels")
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise InputError(f"{len(self.feature_names)} feature names were given for {self.n_features} features")
+
+    # --- prediction --------------------------------------------------------------------------------------------------
+
+    def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
+        """The k best labels of every row, exactly; equal scores rank by label id. k is cut to the number of labels."""
+        X = self._rows(X)
+        index, k = self.index, min(k, self.n_labels)  # the index is made here once, not in every thread
+        if X.shape[0] <= ROWS_PER_BLOCK:  # a service asks row by row: no threads, no copies
+            return index.top(X, k)
+        labels, scores = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
+
+        def fill(rows: range) -> None:
+            part = index.top(X[rows.start : rows.stop], k)
+            labels[rows.start : rows.stop], scores[rows.start : rows.stop] = part.labels, part.scores
+
+        for _ in parallel.run(fill, parallel.ranges(X.shape[0], ROWS_PER_BLOCK), n_jobs):
+            pass
+        return TopK(labels, scores)
+
+    def predict_above(
+        self, X: sp.csr_array, threshold: float | None = None, *, n_jobs: int | None = None
+    ) -> sp.csr_array:
+        """Indicator of the labels that score more than `threshold`, by default the model's own border of yes and no."""
+        X = self._rows(X)
+        index, limit = self.index, self.threshold if threshold is None else threshold
+        blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
+        n_jobs = 1 if len(blocks) == 1 else n_jobs
+        parts = list(parallel.run(lambda rows: index.above(X[rows.start : rows.stop], limit), blocks, n_jobs))
+        indices = np.concatenate([found for found, _ in parts]) if parts else np.empty(0, np.int32)
+        counts = np.concatenate([np.diff(ends) for _, ends in parts]) if parts else np.empty(0, np.int64)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        return sp.csr_array((np.ones(len(indices), np.int32), indices, indptr), shape=(X.shape[0], self.n_labels))
+
+    def _rows(self, X: sp.csr_array) -> sp.csr_array:
+        """X as the model wants it. A kernel would follow a feature that the model lacks out of bounds, and overlook one
+        that is out of order."""
+        if X.format != "csr" or X.shape[1] != self.n_features:
+            raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
+        if not X.has_canonical_format:
+            raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() before")
+        return unit_rows(X) if self.unit_rows else X
+
+    def _one_row(self, x: sp.csr_array) -> sp.csr_array:
+        x = self._rows(x)
+        if x.shape[0] != 1:
+            raise InputError(f"explain takes one row, but {x.shape[0]} were given; pass X[[i]]")
+        return x
+
+    def _shares(self, x: sp.csr_array, weight_of: dict[int, float]) -> list[Contribution]:
+        """What the features of x with a weight contribute, largest share first."""
+        shares = [
+            Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j])
+            for j, value in zip(x.indices.tolist(), x.data.tolist(), strict=True)
+            if j in weight_of
+        ]
+        return sorted(shares, key=lambda share: -abs(share.contribution))
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def label_name(self, label: int) -> Any:
+        """The label's name, or its number where labels have no names."""
+        return int(label) if self.label_names is None else self.label_names[label]
+
+    def feature_name(self, feature: int) -> str:
+        names = self._feature_names
+        return f"feature {feature}" if names is None else names[feature]
+
+    @cached_property
+    def _feature_names(self) -> Sequence[str] | None:
+        if self.feature_names is not None or self.features is None:
+            return self.feature_names
+        return self.features.feature_names()
+
+    def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+        ids = np.asarray(labels)
+        if ids.dtype.kind not in "iu" or ((ids < 0) | (ids >= self.n_labels)).any():
+            raise InputError(f"labels are column numbers from 0 to {self.n_labels - 1}; got {labels!r}")
+        return ids

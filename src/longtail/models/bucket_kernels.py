@@ -1,0 +1,96 @@
+"""Compiled loops of models/buckets.py: packing weights, and logits from packed weights.
+
+Packed weights are by feature: those of feature j are codes[ends[j] : ends[j + 1]]. Where columns are given, they say
+which column each code belongs to; otherwise a feature has a code for every column, or none at all. A code is a float32
+weight, or an int8 to be multiplied with the step of its repetition.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import kernel
+
+
+@kernel
+def find_peaks(W, B, out):
+    """out[r] = the largest |weight| of repetition r"""
+    out[:] = 0
+    for j in range(W.shape[0]):
+        for r in range(len(out)):
+            peak = out[r]
+            for c in range(r * B, r * B + B):
+                peak = max(peak, abs(W[j, c]))
+            out[r] = peak
+
+
+@kernel
+def code_of(w, cut, inverse_step, quantised):
+    """The code of a weight; 0 for one below the cut."""
+    if not abs(w) >= cut:
+        return np.float32(0)
+    if not quantised:
+        return w
+    return min(max(np.rint(w * inverse_step), np.float32(-127)), np.float32(127))
+
+
+@kernel
+def count_codes(W, B, cut, inverse_steps, quantised, out):
+    """out[j] = how many codes of feature j are not 0"""
+    for j in range(W.shape[0]):
+        count = 0
+        for r in range(len(inverse_steps)):
+            for c in range(r * B, r * B + B):
+                count += code_of(W[j, c], cut, inverse_steps[r], quantised) != 0
+        out[j] = count
+
+
+@kernel
+def fill_codes(W, B, cut, inverse_steps, quantised, codes, columns):
+    """Write the codes of all features that are not 0, one after the other, and their columns."""
+    at = 0
+    for j in range(W.shape[0]):
+        for r in range(len(inverse_steps)):
+            for c in range(r * B, r * B + B):
+                code = code_of(W[j, c], cut, inverse_steps[r], quantised)
+                if code != 0:
+                    codes[at], columns[at] = code, c
+                    at += 1
+
+
+@kernel
+def add_dense(x, codes, out):
+    for c in range(len(codes)):
+        out[c] += x * np.float32(codes[c])
+
+
+@kernel
+def add_sparse(x, codes, columns, out):
+    for q in range(len(codes)):
+        out[columns[q]] += x * np.float32(codes[q])
+
+
+@kernel
+def add_feature(j, x, codes, columns, ends, sparse, out):
+    """out += x times the codes of feature j"""
+    start, end = ends[j], ends[j + np.uint64(1)]
+    if sparse:
+        add_sparse(x, codes[start:end], columns[start:end], out)
+    elif end > start:
+        add_dense(x, codes[start:end], out)
+
+
+@kernel
+def fill_logits(X, bias, codes, columns, ends, steps, sparse, B, out):
+    """out[i, r B + b] = the logit of bucket b of repetition r: bias first, then the features of row i in their order"""
+    X_data, X_indices, X_indptr = X
+    for i in range(out.shape[0]):
+        z = out[i]
+        z[:] = 0
+        if bias > 0:
+            add_feature(np.uint64(len(ends) - 2), bias, codes, columns, ends, sparse, z)
+        for p in range(X_indptr[i], X_indptr[i + 1]):
+            add_feature(np.uint64(X_indices[p]), X_data[p], codes, columns, ends, sparse, z)
+        for r in range(len(steps)):
+            for c in range(r * B, r * B + B):
+                z[c] *= steps[r]

@@ -1,0 +1,74 @@
+"""Mach.plan: Theorem 2, budgets, and what it says."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from longtail import Mach
+from longtail.errors import InputError
+from longtail.methods.mach import Plan, hashing
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(2, 10**7), st.integers(2, 65_536), st.floats(1e-9, 0.5))
+def test_the_fewest_repetitions_that_theorem_2_asks_for(K, B, delta):
+    plan = Mach.plan(K, 1000, delta=delta, n_buckets=B)
+    assert plan.pair_bound <= delta * (1 + 1e-6)
+    assert plan.n_repetitions == 1 or K**2 / B ** (plan.n_repetitions - 1) > delta * (1 - 1e-6)
+
+
+def test_the_papers_own_numbers():
+    """Table 2: ODP, B = 32, R = 25: 120 times fewer weights than one-vs-all, K R + B R d operations."""
+    plan = Mach.plan(105_033, 422_713, n_buckets=32, weights="float32")
+    assert plan.n_buckets == 32
+    assert plan.n_repetitions == math.ceil(2 * math.log(105_033 / math.sqrt(0.001)) / math.log(32))
+    assert plan.lookups == 105_033 * plan.n_repetitions
+    assert plan.multiplications == 422_713 * 32 * plan.n_repetitions
+    assert plan.model_bytes == 4 * plan.multiplications + plan.lookups
+    assert plan.training_bytes == 4 * plan.multiplications
+    assert plan.reduction == pytest.approx(105_033 / (32 * plan.n_repetitions), rel=0.01)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(100, 10**6), st.integers(10, 10**6), st.floats(1e6, 1e11), st.sampled_from(["int8", "float32"]))
+def test_a_budget_is_kept_and_used(K, d, memory, weights):
+    assume(memory > 2 * 60 * d * 4 + 60 * K)  # enough for two buckets at least
+    plan = Mach.plan(K, d, memory=memory, weights=weights)
+    assert plan.model_bytes <= memory
+    assert plan.pair_bound <= 0.001 * (1 + 1e-6)
+    if plan.n_buckets < min(K, 65_536):  # twice as many buckets would not fit
+        least = Mach.plan(K, d, n_buckets=2 * plan.n_buckets).n_repetitions
+        assert Plan(K, d, 2 * plan.n_buckets, max(4, least), weights).model_bytes > memory
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"memory": 10}, "10 bytes are too few: 2 buckets and"),
+        ({"memory": 0}, "memory is a number of bytes above 0"),
+        ({"delta": 0}, "delta is a probability above 0 and below 1"),
+        ({"delta": 1}, "delta is a probability above 0 and below 1"),
+        ({"n_buckets": 1}, "n_buckets is a whole number from 2 to 65536"),
+        ({"weights": "int3"}, "weights must be one of float32, int8"),
+        ({"n_classes": 1}, "at least 2 classes and 1 feature"),
+    ],
+)
+def test_wrong_plans(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Mach.plan(**{"n_classes": 1000, "n_features": 1000, **arguments})
+
+
+def test_the_bound_holds_in_simulation():
+    """With delta = 0.5 at most half of all draws have an indistinguishable pair."""
+    plan = Mach.plan(200, 1, delta=0.5, n_buckets=4)
+    tables = (hashing.draw(200, 4, range(plan.n_repetitions), seed).table for seed in range(200))
+    assert sum(hashing.indistinguishable_pairs(table) > 0 for table in tables) <= 100
+
+
+def test_it_reads_well():
+    text = str(Mach.plan(18_521, 42_086, memory=156e6))
+    assert text.startswith("n_buckets=512, n_repetitions=5: at most 107.9 MB as int8 (one-vs-all: 28.9 times as much)")
