@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from longtail.data import Dataset as Dataset
     from longtail.data import TextFeatures as TextFeatures
     from longtail.data.read import read as read
+    from longtail.methods import Memoir as Memoir
     from longtail.methods import OneVsAll as OneVsAll
     from longtail.methods import load as load
     from longtail.models import LinearModel as LinearModel
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Dataset": "longtail.data",
     "LinearModel": "longtail.models",
+    "Memoir": "longtail.methods",
     "OneVsAll": "longtail.methods",
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",

@@ -10,11 +10,12 @@ import os
 from longtail import store
 from longtail.errors import ModelError
 from longtail.methods.base import ExtremeClassifier
+from longtail.methods.memoir import Memoir
 from longtail.methods.one_vs_all import OneVsAll
 
-METHODS: dict[str, type[ExtremeClassifier]] = {OneVsAll.method: OneVsAll}
+METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, Memoir)}
 
-__all__ = ["METHODS", "ExtremeClassifier", "OneVsAll", "load"]
+__all__ = ["METHODS", "ExtremeClassifier", "Memoir", "OneVsAll", "load"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
@@ -25,4 +26,4 @@ def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassif
         raise ModelError(
             folder, f"was trained by the method {training.method!r}, which this version lacks; it knows {known}"
         )
-    return METHODS[training.method]._fitted(model, training.params, where=folder)
+    return METHODS[training.method]._fitted(model, training.params, training.measured, where=folder)

@@ -22,10 +22,11 @@ MAX_COLUMNS = 2**31 - 1
 
 @dataclass(frozen=True)
 class Training:
-    """How a model was made: the method's name and parameters, as plain JSON values."""
+    """How a model was made: the method's name, its parameters, and what it measured, as plain JSON values."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_model(path: str | os.PathLike[str], model: LinearModel, training: Training) -> None:
@@ -40,6 +41,7 @@ def write_model(path: str | os.PathLike[str], model: LinearModel, training: Trai
     meta: dict[str, Any] = {
         "method": training.method,
         "params": {name: _plain(value) for name, value in training.params.items()},
+        "measured": dict(training.measured),
         "n_labels": model.n_labels,
         "n_features": model.n_features,
         "bias": float(model.bias),
@@ -94,7 +96,8 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Line
         feature_names=None if feature_names is None else feature_names.tolist(),
         features=pipeline,
     )
-    return model, Training(_member(meta, "method", str, where), _member(meta, "params", dict, where))
+    measured = _member({"measured": {}, **meta}, "measured", dict, where)  # folders of old have none
+    return model, Training(_member(meta, "method", str, where), _member(meta, "params", dict, where), measured)
 
 
 def model_size(path: str | os.PathLike[str]) -> int:

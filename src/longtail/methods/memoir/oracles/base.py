@@ -1,0 +1,72 @@
+"""What every oracle answers: for rows of X, the class with the largest score that is no label of the row.
+
+    r_i = argmax over r outside Y_i of x_i.w_r                                          Algorithms 1 and 2, "approximately"
+
+Queries see frozen weights and run in threads; chunks of rows are of fixed size, so threads change nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+import numpy as np
+
+from longtail import parallel
+from longtail.methods.memoir.store import Labels, Rows, Weights
+from longtail.methods.memoir.store_kernels import best_of
+
+CHUNK = 16  # rows that a thread answers at a time
+
+
+class Moves(NamedTuple):
+    """How classes have moved, in units of stored values (w / scale): classes[k] by factors[k] x[rows[k]], in this order;
+    and all weights of the classes in `touched` by `truncated` towards zero, after that."""
+
+    classes: np.ndarray
+    rows: np.ndarray
+    factors: np.ndarray
+    touched: np.ndarray  # sorted, each class once
+    truncated: float = 0.0
+
+
+class Oracle(ABC):
+    """`query` finds rivals; `update` says which classes have moved since."""
+
+    indexed = False  # whether the weights must be readable by feature
+
+    def __init__(self, weights: Weights, X: Rows, Y: Labels, team: parallel.Team, seed: int) -> None:
+        self.weights, self.X, self.Y, self.team = weights, X, Y, team
+        self.random = np.random.default_rng(seed)
+
+    def query(self, rows: np.ndarray) -> np.ndarray:
+        """A rival for every row, -1 where the search met no class but the row's own."""
+        rivals = np.empty(len(rows), np.int64)
+        self.prepare()
+
+        def answer(chunk: range) -> None:
+            self.search(rows[chunk.start : chunk.stop], rivals[chunk.start : chunk.stop])
+
+        self.team.run(answer, parallel.ranges(len(rows), CHUNK))
+        return rivals
+
+    def prepare(self) -> None:
+        """Called once before the rows of a query are searched, for what they share."""
+
+    def best(self, rows: np.ndarray) -> np.ndarray:
+        """The true rival of every row, by reading all classes: what `query` is measured by."""
+        rivals, scores = np.empty(len(rows), np.int64), np.empty(len(rows))
+        everyone = np.broadcast_to(np.arange(self.weights.shape[0], dtype=np.int32), (len(rows), self.weights.shape[0]))
+        best_of(self.weights.store, self.X, *self.Y, rows, everyone, rivals, scores)
+        return rivals
+
+    @abstractmethod
+    def search(self, rows: np.ndarray, rivals: np.ndarray) -> None:
+        """Fill in the rivals of some rows; several threads at once, so nothing of `self` may change."""
+
+    @abstractmethod
+    def update(self, moves: Moves) -> None:
+        """Classes have moved; the weights already have their new values."""
+
+    def rescale(self, factor: float) -> None:
+        """All stored values have been multiplied by a factor; scores keep their order."""

@@ -1,0 +1,97 @@
+"""The exact oracle: lists of the classes that have a weight for a feature, all of them read.
+
+The lists are part of the weights (store_kernels), so there is nothing to update. They come in groups of classes. A query
+that reads one group, drawn anew for each batch, costs 1 / n_groups as much and finds the best class of the group: the
+best of all with probability 1 / n_groups, the second best with nearly as much, and so on. This oracle is inexact in a
+way that does good: rivals are hard without being the same few again and again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from longtail.compiled import kernel
+from longtail.methods.memoir.oracles.base import Moves, Oracle
+
+LANES = 64  # scores compared at once
+
+
+class Exact(Oracle):
+    """The best class of one group (of all, with one group). Equal scores: the first from a point drawn for the row."""
+
+    indexed = True
+
+    def __init__(self, *where: Any) -> None:
+        super().__init__(*where)
+        self.group, self.salt = 0, 0
+
+    def prepare(self) -> None:
+        self.group = int(self.random.integers(self.weights.store.n_groups))
+        self.salt = int(self.random.integers(2**31))
+
+    def search(self, rows: np.ndarray, rivals: np.ndarray) -> None:
+        size = len(range(self.group, self.weights.shape[0], self.weights.store.n_groups))
+        scores = np.empty(-(-size // LANES) * LANES, np.float32)
+        best_in_group(self.weights.store, self.X, self.Y, rows, self.group, size, self.salt, scores, rivals)
+
+    def best(self, rows: np.ndarray) -> np.ndarray:
+        chosen, found = self.group, []
+        for self.group in range(self.weights.store.n_groups):
+            found.append(np.empty(len(rows), np.int64))
+            self.search(rows, found[-1])
+        self.group = chosen
+        scores = np.array([self.weights.scores(self.X, rows, rivals) for rivals in found])
+        return np.array(found)[scores.argmax(axis=0), np.arange(len(rows))]
+
+    def update(self, moves: Moves) -> None:
+        """The lists are kept by the weights themselves."""
+
+
+@kernel
+def best_in_group(store, X, Y, rows, group, size, salt, scores, out):
+    """out[k] = the best class c = group (mod n_groups) that is no label of row rows[k], or -1 if there is none."""
+    n_groups = store.n_groups
+    for k in range(len(rows)):
+        i = rows[k]
+        scores[:] = 0.0
+        for p in range(X.indptr[i], X.indptr[i + 1]):
+            number = np.int64(X.indices[p]) * n_groups + group
+            start = np.uint64(store.list_starts[number])
+            x = X.data[p]
+            for q in range(start, start + np.uint64(store.list_counts[number])):
+                scores[store.classes[q]] += x * store.postings[q]
+        scores[size:] = -np.inf
+        for p in range(Y.indptr[i], Y.indptr[i + 1]):
+            c = np.int64(Y.indices[p])
+            if c % n_groups == group:
+                scores[c // n_groups] = -np.inf
+        at = first_best(scores, (salt + i * 7919) % size)
+        out[k] = at * n_groups + group if at >= 0 else -1
+
+
+@kernel
+def first_best(scores, begin):
+    """Where the largest score is: the first place at or after `begin`, and then from 0; -1 if all are -inf.
+
+    The largest value is found in lanes, which the processor compares at once.
+    """
+    lanes = np.empty(LANES, np.float32)
+    lanes[:] = -np.inf
+    for at in range(0, len(scores), LANES):
+        for lane in range(LANES):
+            value = scores[at + lane]
+            lanes[lane] = value if value > lanes[lane] else lanes[lane]
+    best = np.float32(-np.inf)
+    for value in lanes:
+        best = max(best, value)
+    if best == -np.inf:
+        return np.int64(-1)
+    for at in range(begin, len(scores)):
+        if scores[at] == best:
+            return np.int64(at)
+    for at in range(begin):
+        if scores[at] == best:
+            return np.int64(at)
+    return np.int64(-1)
