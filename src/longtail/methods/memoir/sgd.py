@@ -77,7 +77,7 @@ def train(
         if not penalty.l1 and penalty.lam:
             _shrink(oracle, 1.0 - penalty.lam * eta)
         rows, targets = pairs.rows[chosen], pairs.targets[chosen]
-        rivals = oracle.query(rows)
+        rivals = oracle.query(rows, targets)
         yield chosen, rivals
         moved = weights.step(pairs.X, rows, targets, rivals, eta)
         touched, truncated = np.unique(np.concatenate([targets, rivals[rivals >= 0]])), 0.0

@@ -39,15 +39,25 @@ class Oracle(ABC):
         self.weights, self.X, self.Y, self.team = weights, X, Y, team
         self.random = np.random.default_rng(seed)
 
-    def query(self, rows: np.ndarray) -> np.ndarray:
-        """A rival for every row, -1 where the search met no class but the row's own."""
+    def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """A rival for every row, which is to be told from its class targets[k]; -1 for none.
+
+        Where the search meets no class but the row's own (when no class has weights, say), any class will do.
+        """
         rivals = np.empty(len(rows), np.int64)
         self.prepare()
 
         def answer(chunk: range) -> None:
-            self.search(rows[chunk.start : chunk.stop], rivals[chunk.start : chunk.stop])
+            part = slice(chunk.start, chunk.stop)
+            self.search(rows[part], targets[part], rivals[part])
 
         self.team.run(answer, parallel.ranges(len(rows), CHUNK))
+        (missing,) = np.nonzero(rivals < 0)
+        if len(missing):
+            drawn = self.random.integers(self.weights.shape[0], size=(len(missing), 1))
+            kept = np.empty(len(missing), np.int64)  # -1 where a label of the row was drawn
+            best_of(self.weights.store, self.X, *self.Y, rows[missing], drawn, kept, np.empty(len(missing)))
+            rivals[missing] = kept
         return rivals
 
     def prepare(self) -> None:
@@ -56,12 +66,12 @@ class Oracle(ABC):
     def best(self, rows: np.ndarray) -> np.ndarray:
         """The true rival of every row, by reading all classes: what `query` is measured by."""
         rivals, scores = np.empty(len(rows), np.int64), np.empty(len(rows))
-        everyone = np.broadcast_to(np.arange(self.weights.shape[0], dtype=np.int32), (len(rows), self.weights.shape[0]))
+        everyone = np.tile(np.arange(self.weights.shape[0]), (len(rows), 1))
         best_of(self.weights.store, self.X, *self.Y, rows, everyone, rivals, scores)
         return rivals
 
     @abstractmethod
-    def search(self, rows: np.ndarray, rivals: np.ndarray) -> None:
+    def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         """Fill in the rivals of some rows; several threads at once, so nothing of `self` may change."""
 
     @abstractmethod

@@ -31,7 +31,7 @@ class Exact(Oracle):
         self.group = int(self.random.integers(self.weights.store.n_groups))
         self.salt = int(self.random.integers(2**31))
 
-    def search(self, rows: np.ndarray, rivals: np.ndarray) -> None:
+    def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         size = len(range(self.group, self.weights.shape[0], self.weights.store.n_groups))
         scores = np.empty(-(-size // LANES) * LANES, np.float32)
         best_in_group(self.weights.store, self.X, self.Y, rows, self.group, size, self.salt, scores, rivals)
@@ -40,7 +40,7 @@ class Exact(Oracle):
         chosen, found = self.group, []
         for self.group in range(self.weights.store.n_groups):
             found.append(np.empty(len(rows), np.int64))
-            self.search(rows, found[-1])
+            self.search(rows, rows, found[-1])
         self.group = chosen
         scores = np.array([self.weights.scores(self.X, rows, rivals) for rivals in found])
         return np.array(found)[scores.argmax(axis=0), np.arange(len(rows))]

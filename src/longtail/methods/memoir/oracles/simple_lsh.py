@@ -5,8 +5,7 @@ get a last coordinate 0 (simple_lsh_kernels). Codes then collide in a bit with p
 = x.w / (|x| M). With `augment=False` the last coordinate is left out and cos(angle) = x.w / (|x| |w|): where norms differ
 much, as those of trained classes do, M flattens all angles and the plain code finds more.
 
-Rows look through one group of classes, as with the exact oracle, and the best class of their last visit is always a
-candidate.
+Rows look through one group of classes, as with the exact oracle; recent rivals of their class are candidates, too.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 
 from longtail.methods.memoir.oracles import simple_lsh_kernels as kernels
 from longtail.methods.memoir.oracles.base import Moves, Oracle
+from longtail.methods.memoir.oracles.recent import Recent
 from longtail.methods.memoir.store_kernels import best_of
 
 UNIT = 32.0  # directions are Gaussian numbers, kept in steps of 1 / UNIT in a byte
@@ -40,13 +40,13 @@ class SimpleLSH(Oracle):
         self.group_ends = np.concatenate([[0], np.cumsum(np.bincount(everyone % n_groups, minlength=n_groups))])
         self.codes = np.zeros((n_classes, n_bits // kernels.WORD), np.uint64)
         self.largest = 0.0  # M
-        self.last = np.full(len(self.X.indptr) - 1, -1, np.int32)
+        self.recent = Recent(n_classes)
         self.group = 0
 
     def prepare(self) -> None:
         self.group = int(self.random.integers(self.n_groups))
 
-    def search(self, rows: np.ndarray, rivals: np.ndarray) -> None:
+    def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         lines = np.empty((len(rows), self.n_candidates), np.int32)
         first, last = self.group_ends[self.group], self.group_ends[self.group + 1]
         n_bits = self.projections.shape[1]
@@ -55,13 +55,14 @@ class SimpleLSH(Oracle):
             np.empty(n_bits // kernels.WORD, np.uint64), np.empty(last - first, np.uint16),
             np.empty(n_bits + 1, np.int64), lines,
         )  # fmt: skip
-        candidates = np.where(lines >= 0, self.class_of[lines], -1)
-        candidates = np.concatenate([candidates, self.last[rows][:, None]], axis=1).astype(np.int32)
+        candidates = np.concatenate(
+            [np.where(lines >= 0, self.class_of[lines], -1), self.recent.rivals[targets]], axis=1, dtype=np.int64
+        )
         best_of(self.weights.store, self.X, *self.Y, rows, candidates, rivals, np.empty(len(rows)))
 
-    def query(self, rows: np.ndarray) -> np.ndarray:
-        rivals = super().query(rows)
-        self.last[rows] = rivals
+    def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        rivals = super().query(rows, targets)
+        self.recent.remember(targets, rivals)
         return rivals
 
     def update(self, moves: Moves) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from longtail.methods.memoir.oracles import sw_graph_kernels as kernels
 from longtail.methods.memoir.oracles.base import Moves, Oracle
+from longtail.methods.memoir.oracles.recent import Recent
 
 HEAVIEST = 24  # weights that stand for a class when its neighbours are searched
 RELINK_BEAM = 16
@@ -60,20 +61,21 @@ class SWGraph(Oracle):
         starts = X.indptr[:-1].astype(np.int64)
         squares = np.add.reduceat(np.append(X.data.astype(np.float64) ** 2, 0.0), starts) if len(starts) else starts
         self.lengths = np.sqrt(np.where(np.diff(X.indptr.astype(np.int64)) > 0, squares, 0.0))
-        self.last = np.full(len(starts), -1, np.int32)
+        self.recent = Recent(self.weights.shape[0])
         self.salt = 0
 
     def prepare(self) -> None:
         self.salt = int(self.random.integers(2**31))
 
-    def search(self, rows: np.ndarray, rivals: np.ndarray) -> None:
+    def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         kernels.search_rows(
-            self.weights.store, self.graph, self.X, self.Y, rows, self.last, self.salt, *self._beam(self.beam), rivals
-        )
+            self.weights.store, self.graph, self.X, self.Y, rows, targets, self.recent.rivals, self.salt,
+            *self._beam(self.beam), rivals,
+        )  # fmt: skip
 
-    def query(self, rows: np.ndarray) -> np.ndarray:
-        rivals = super().query(rows)
-        self.last[rows] = rivals
+    def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        rivals = super().query(rows, targets)
+        self.recent.remember(targets, rivals)
         return rivals
 
     def update(self, moves: Moves) -> None:

@@ -86,9 +86,9 @@ def widen(store, graph, features, values, n, seen, stamp, beam, scores, open_):
 
 
 @kernel
-def search_rows(store, graph, X, Y, rows, last, salt, seen, beam, scores, open_, out):
-    """out[k] = the best class found for row rows[k] that is no label of it. The search enters the graph at the row's
-    own labels, whose neighbours are its likeliest rivals, at its last rival, and at a class drawn at random."""
+def search_rows(store, graph, X, Y, rows, targets, recent, salt, seen, beam, scores, open_, out):
+    """out[k] = the best class found for row rows[k] that is no label of it. The search enters the graph at the
+    target, whose neighbours are likely rivals, at its recent rivals, and at a class drawn at random."""
     n_live = graph.n_live[0]
     for k in range(len(rows)):
         i, stamp, n, out[k] = rows[k], k + 1, 0, NONE
@@ -97,11 +97,10 @@ def search_rows(store, graph, X, Y, rows, last, salt, seen, beam, scores, open_,
         features, values = X.indices[X.indptr[i] : X.indptr[i + 1]], X.data[X.indptr[i] : X.indptr[i + 1]]
         entry = graph.live[(salt + i * 7919) % n_live]
         n = offer(store, features, values, entry, n, seen, stamp, beam, scores, open_)
-        if last[i] >= 0 and graph.at[last[i]] >= 0:
-            n = offer(store, features, values, last[i], n, seen, stamp, beam, scores, open_)
-        for p in range(Y.indptr[i], Y.indptr[i + 1]):
-            c = np.int32(Y.indices[p])
-            if graph.at[c] >= 0:
+        if graph.at[targets[k]] >= 0:
+            n = offer(store, features, values, targets[k], n, seen, stamp, beam, scores, open_)
+        for c in recent[targets[k]]:
+            if c >= 0 and graph.at[c] >= 0:
                 n = offer(store, features, values, c, n, seen, stamp, beam, scores, open_)
         n = widen(store, graph, features, values, n, seen, stamp, beam, scores, open_)
         for at in range(n):
