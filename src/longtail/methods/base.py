@@ -195,7 +195,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         return {}
 
     def _restore(self, measured: Mapping[str, Any]) -> None:
-        """Take back what `measured` gave; KeyError, TypeError or ValueError say that it did not."""
+        """Take back what `measured` gave; KeyError, TypeError, ValueError or OverflowError say that it did not."""
 
     @classmethod
     def _fitted(
@@ -214,7 +214,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         try:
             if measured:
                 estimator._restore(measured)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ModelError(where, f"has figures in 'measured' that {cls.__name__} did not write: {error}") from error
         if model.label_names is None:
             model = replace(model, label_names=np.arange(model.n_labels))

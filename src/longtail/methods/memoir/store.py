@@ -11,6 +11,7 @@ from longtail.compiled import csr_parts, csr_pattern
 from longtail.methods.memoir import store_kernels as kernels
 
 FIRST_ROOM = 1 << 16  # entries of an arena before the first time it gets longer
+N_CHAMPIONS = 2  # classes
 SMALLEST_SCALE = 1e-8  # stored values are multiplied out before they outgrow float32
 
 
@@ -53,6 +54,8 @@ class Store(NamedTuple):
     list_counts: np.ndarray
     classes: np.ndarray
     postings: np.ndarray
+    champions: np.ndarray  # (features, a few) classes with large values, or empty
+    champion_values: np.ndarray
     free: np.ndarray  # (2, 64) first free block of every size, -1: none
     top: np.ndarray  # (2,) used length of the arenas
     scale: np.ndarray  # (1,)
@@ -62,11 +65,12 @@ class Store(NamedTuple):
 
 
 class Weights:
-    """W = scale V. With `indexed`, V can also be read by feature, for each of `n_groups` groups of classes."""
+    """W = scale V. With `indexed`, V can also be read by feature, for each of `n_groups` groups of classes; without, the
+    champions of every feature are known."""
 
     def __init__(self, n_classes: int, n_features: int, *, indexed: bool, n_groups: int = 1) -> None:
         self.shape = (n_classes, n_features)
-        n_lists, room = (n_features * n_groups, FIRST_ROOM) if indexed else (0, 0)
+        n_lists, room, n_champions = (n_features * n_groups, FIRST_ROOM, 0) if indexed else (0, 0, n_features)
         self.store = Store(
             starts=np.zeros(n_classes, np.int64),
             bits=np.zeros(n_classes, np.uint8),
@@ -80,6 +84,8 @@ class Weights:
             list_counts=np.zeros(n_lists, np.uint32),
             classes=np.empty(room, np.uint32),
             postings=np.empty(room, np.float32),
+            champions=np.full((n_champions, N_CHAMPIONS), -1, np.int32),
+            champion_values=np.zeros((n_champions, N_CHAMPIONS), np.float32),
             free=np.full((2, 64), -1, np.int64),
             top=np.zeros(2, np.int64),
             scale=np.ones(1),
@@ -117,7 +123,7 @@ class Weights:
         if scale >= SMALLEST_SCALE:
             return 1.0
         with np.errstate(all="ignore"):  # free slots hold anything
-            for values in (self.store.values, self.store.postings):
+            for values in (self.store.values, self.store.postings, self.store.champion_values):
                 values *= np.float32(scale)
         self.store.norms[:] *= scale**2
         self.store.square[0] *= scale**2

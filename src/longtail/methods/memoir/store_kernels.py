@@ -3,7 +3,8 @@
 A class has a hash table (linear probing, a power of two of slots, at most three quarters full) from feature to value, so
 that one weight is found, changed or made in constant time. When the store is indexed, a feature also has lists with the
 classes that have a weight for it (postings), one list for each group of classes: class c belongs to group c mod G, where
-it is number c div G. A slot of a table knows the place of its posting, so that both move together.
+it is number c div G. A slot of a table knows the place of its posting, so that both move together. A store that is not
+indexed may have champions instead: for each feature the few classes with the largest weights.
 
 Tables and lists lie in two arenas, in blocks of powers of two; freed blocks are used again. A kernel that may insert
 stops where an arena might not suffice, and goes on after the caller has made it longer. Stored values times `scale` are
@@ -173,6 +174,20 @@ def score(store, X, i, c):
 
 
 @kernel
+def promote(store, feature, c, value):
+    """Class c, whose value of the feature has changed, becomes a champion of it if its value is among the largest."""
+    least = 0
+    for k in range(store.champions.shape[1]):
+        if store.champions[feature, k] == c:
+            store.champion_values[feature, k] = value
+            return
+        if store.champion_values[feature, k] < store.champion_values[feature, least]:
+            least = k
+    if value > store.champion_values[feature, least]:
+        store.champions[feature, least], store.champion_values[feature, least] = c, value
+
+
+@kernel
 def add_row(store, X, i, c, factor):
     """v_c += factor x_i, and |V|^2 is kept up to date."""
     change = 0.0
@@ -188,6 +203,8 @@ def add_row(store, X, i, c, factor):
         if store.indexed:
             number = np.int64(feature) * store.n_groups + c % store.n_groups
             store.postings[store.list_starts[number] + np.int64(store.places[slot])] = new
+        if len(store.champions):
+            promote(store, feature, c, new)
     store.square[0] += change
     store.norms[c] += change
 
@@ -241,25 +258,34 @@ def step_rows(store, X, rows, targets, rivals, step, begin, moved):
 
 
 @kernel
-def best_of(store, X, Y_indices, Y_indptr, rows, candidates, out, out_scores):
-    """For every row the best of its candidates that is no label of the row; the first of equal ones; -1 if none.
+def consider(store, X, i, k, c, seen, out, out_scores):
+    """Class c takes the place of out[k] if it scores more for row i; blanks and what this row has seen do not."""
+    if c < 0 or seen[c] == k + 1:
+        return
+    seen[c] = k + 1
+    value = score(store, X, i, c)
+    if value > out_scores[k]:
+        out[k], out_scores[k] = c, value
 
-    Candidates below 0 are blanks. Scores are those of the stored values.
+
+@kernel
+def best_of(store, X, Y, rows, candidates, seen, out, out_scores):
+    """For every row the best of its candidates (blanks are below 0) and of the champions of its features that is no label
+    of the row; the first of equal ones; -1 if there is none. Scores are those of the stored values.
+
+    seen : zeros, one for each class.
     """
     for k in range(len(rows)):
         i = rows[k]
         out[k], out_scores[k] = -1, -np.inf
+        for p in range(Y.indptr[i], Y.indptr[i + 1]):
+            seen[Y.indices[p]] = k + 1
         for at in range(candidates.shape[1]):
-            c = np.int64(candidates[k, at])
-            if c < 0:
-                continue
-            own = False
-            for p in range(Y_indptr[i], Y_indptr[i + 1]):
-                own |= np.int64(Y_indices[p]) == c
-            if not own:
-                value = score(store, X, i, c)
-                if value > out_scores[k]:
-                    out[k], out_scores[k] = c, value
+            consider(store, X, i, k, np.int64(candidates[k, at]), seen, out, out_scores)
+        if len(store.champions):
+            for p in range(X.indptr[i], X.indptr[i + 1]):
+                for at in range(store.champions.shape[1]):
+                    consider(store, X, i, k, np.int64(store.champions[X.indices[p], at]), seen, out, out_scores)
 
 
 @kernel

@@ -55,9 +55,9 @@ class Oracle(ABC):
         (missing,) = np.nonzero(rivals < 0)
         if len(missing):
             drawn = self.random.integers(self.weights.shape[0], size=(len(missing), 1))
-            kept = np.empty(len(missing), np.int64)  # -1 where a label of the row was drawn
-            best_of(self.weights.store, self.X, *self.Y, rows[missing], drawn, kept, np.empty(len(missing)))
-            rivals[missing] = kept
+            found, scores = np.empty(len(missing), np.int64), np.empty(len(missing))
+            best_of(self.weights.store, self.X, self.Y, rows[missing], drawn, self._unseen(), found, scores)
+            rivals[missing] = found  # -1 where a label of the row was drawn
         return rivals
 
     def prepare(self) -> None:
@@ -67,7 +67,7 @@ class Oracle(ABC):
         """The true rival of every row, by reading all classes: what `query` is measured by."""
         rivals, scores = np.empty(len(rows), np.int64), np.empty(len(rows))
         everyone = np.tile(np.arange(self.weights.shape[0]), (len(rows), 1))
-        best_of(self.weights.store, self.X, *self.Y, rows, everyone, rivals, scores)
+        best_of(self.weights.store, self.X, self.Y, rows, everyone, self._unseen(), rivals, scores)
         return rivals
 
     @abstractmethod
@@ -77,6 +77,9 @@ class Oracle(ABC):
     @abstractmethod
     def update(self, moves: Moves) -> None:
         """Classes have moved; the weights already have their new values."""
+
+    def _unseen(self) -> np.ndarray:
+        return np.zeros(self.weights.shape[0], np.int32)
 
     def rescale(self, factor: float) -> None:
         """All stored values have been multiplied by a factor; scores keep their order."""

@@ -58,7 +58,7 @@ class SimpleLSH(Oracle):
         candidates = np.concatenate(
             [np.where(lines >= 0, self.class_of[lines], -1), self.recent.rivals[targets]], axis=1, dtype=np.int64
         )
-        best_of(self.weights.store, self.X, *self.Y, rows, candidates, rivals, np.empty(len(rows)))
+        best_of(self.weights.store, self.X, self.Y, rows, candidates, self._unseen(), rivals, np.empty(len(rows)))
 
     def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         rivals = super().query(rows, targets)

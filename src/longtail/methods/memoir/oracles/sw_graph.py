@@ -16,8 +16,8 @@ from longtail.methods.memoir.oracles import sw_graph_kernels as kernels
 from longtail.methods.memoir.oracles.base import Moves, Oracle
 from longtail.methods.memoir.oracles.recent import Recent
 
-HEAVIEST = 24  # weights that stand for a class when its neighbours are searched
-RELINK_BEAM = 16
+HEAVIEST = 12  # weights that stand for a class when its neighbours are searched
+RELINK_BEAM = 8
 
 
 class Graph(NamedTuple):
@@ -93,5 +93,4 @@ class SWGraph(Oracle):
 
     def _beam(self, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Which classes a search has seen, and the best of them: numbers, scores, whether their links are untried."""
-        seen = np.zeros(self.weights.shape[0], np.int32)
-        return seen, np.empty(size, np.int32), np.empty(size), np.empty(size, np.bool_)
+        return self._unseen(), np.empty(size, np.int32), np.empty(size), np.empty(size, np.bool_)

@@ -102,6 +102,10 @@ def search_rows(store, graph, X, Y, rows, targets, recent, salt, seen, beam, sco
         for c in recent[targets[k]]:
             if c >= 0 and graph.at[c] >= 0:
                 n = offer(store, features, values, c, n, seen, stamp, beam, scores, open_)
+        for feature in features:
+            for c in store.champions[feature]:
+                if c >= 0 and graph.at[c] >= 0:
+                    n = offer(store, features, values, c, n, seen, stamp, beam, scores, open_)
         n = widen(store, graph, features, values, n, seen, stamp, beam, scores, open_)
         for at in range(n):
             own = False
