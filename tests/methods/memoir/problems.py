@@ -31,7 +31,7 @@ def oracle_of(name, X, Y, n_groups=1, seed=0, team=None, **how):
     weights = Weights(Y.shape[1], X.shape[1], indexed=exact, n_groups=n_groups if exact else 1)
     where = weights, Rows.of(X), Labels.of(Y), team or parallel.Team(1), seed
     if exact:
-        return Exact(*where)
+        return Exact(*where, n_groups=n_groups)
     if name == "sw-graph":
-        return SWGraph(*where, **{"n_links": 4, "beam": 4, "drift": 0.0, **how})
-    return SimpleLSH(*where, **{"n_groups": n_groups, "n_bits": 64, "n_candidates": 8, "augment": True, **how})
+        return SWGraph(*where, n_groups=n_groups, **{"n_links": 4, "beam": 4, "drift": 0.0, **how})
+    return SimpleLSH(*where, n_groups=n_groups, **{"n_bits": 64, "n_candidates": 8, "augment": True, **how})

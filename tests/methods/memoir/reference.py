@@ -56,7 +56,7 @@ def train_eagerly(X, rows, targets, schedule, penalty, steps):
             W *= 1 - penalty.lam * eta
         step(W, X, rows[chosen], targets[chosen], rivals, eta)
         if penalty.l1:
-            touched = np.unique(np.concatenate([targets[chosen], rivals]))
+            touched = np.unique(np.concatenate([targets[chosen], rivals[rivals >= 0]]))
             W[touched] = truncate(W[touched], n_classes / len(touched) * penalty.lam * eta)
         elif penalty.project and penalty.lam:
             W *= min(1.0, 1 / (np.sqrt(penalty.lam) * max(np.linalg.norm(W), 1e-300)))

@@ -73,18 +73,14 @@ def test_labels_of_a_row_are_never_its_rivals(name):
         move(oracle, rows[found], y[found], rivals[found])
 
 
-@pytest.mark.parametrize("name", ["exact", "simple-lsh"])
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("n_groups", [2, 5])
 def test_a_group_is_searched_and_groups_take_turns(name, n_groups):
     oracle, X, Y, y = trained(name, 2, rounds=6, n_groups=n_groups, **FULL[name])
-    if name == "simple-lsh":
-        oracle.recent = Recent(13)  # else older rivals of other groups are candidates, too
     W, rows, seen = oracle.weights.to_csr().toarray(), np.arange(len(y)), set()
     for _ in range(12):
         rivals = oracle.query(rows, y)
         seen.add(oracle.group)
-        if name == "simple-lsh":
-            oracle.recent = Recent(13)
         group = np.arange(oracle.group, 13, n_groups)
         for rival, (_, best) in zip(rivals, reference.best_rivals(W, X, Y, rows, group), strict=True):
             assert rival in best

@@ -65,8 +65,8 @@ class Memoir(ExtremeClassifier):
     bias : float or None, default=None
         Value of the constant feature added to every row; 0 adds none. Presets: 0.3, "paper" 0.
     n_groups : int or None, default=None
-        "exact" and "simple-lsh" search one of so many groups of classes, drawn for each batch; 1 searches all. No group
-        is made smaller than 64 classes. Presets: 4, "paper" 1.
+        Rivals in a batch come from one of so many groups of classes, drawn for the batch; with 1, from all. No group is
+        made smaller than 64 classes. Presets: 4, "paper" 1.
     n_bits : int or None, default=None
         Length of the codes of "simple-lsh", a multiple of 64. Presets: 256, "paper" 64.
     augment : bool or None, default=None
@@ -249,9 +249,9 @@ class Memoir(ExtremeClassifier):
         weights = Weights(*problem.shape, indexed=exact, n_groups=n_groups if exact else 1)
         where = weights, problem.rows, problem.labels, team, seed
         if exact:
-            return Exact(*where)
+            return Exact(*where, n_groups=n_groups)
         if self.oracle == "sw-graph":
-            return SWGraph(*where, n_links=int(self.n_links), beam=int(self.beam), drift=float(self.drift))
+            return SWGraph(*where, n_groups=n_groups, n_links=int(self.n_links), beam=int(self.beam), drift=float(self.drift))
         return SimpleLSH(
             *where,
             n_groups=n_groups,

@@ -258,9 +258,10 @@ def step_rows(store, X, rows, targets, rivals, step, begin, moved):
 
 
 @kernel
-def consider(store, X, i, k, c, seen, out, out_scores):
-    """Class c takes the place of out[k] if it scores more for row i; blanks and what this row has seen do not."""
-    if c < 0 or seen[c] == k + 1:
+def consider(store, X, i, k, c, group, n_groups, seen, out, out_scores):
+    """Class c takes the place of out[k] if it scores more for row i; not if it is a blank, was seen, or is of another
+    group."""
+    if c < 0 or c % n_groups != group or seen[c] == k + 1:
         return
     seen[c] = k + 1
     value = score(store, X, i, c)
@@ -269,9 +270,9 @@ def consider(store, X, i, k, c, seen, out, out_scores):
 
 
 @kernel
-def best_of(store, X, Y, rows, candidates, seen, out, out_scores):
-    """For every row the best of its candidates (blanks are below 0) and of the champions of its features that is no label
-    of the row; the first of equal ones; -1 if there is none. Scores are those of the stored values.
+def best_of(store, X, Y, rows, candidates, group, n_groups, seen, out, out_scores):
+    """For every row the best of its candidates (blanks are below 0) and of the champions of its features that belongs to
+    the group (mod n_groups) and is no label of the row; the first of equal ones; -1 if there is none.
 
     seen : zeros, one for each class.
     """
@@ -281,11 +282,11 @@ def best_of(store, X, Y, rows, candidates, seen, out, out_scores):
         for p in range(Y.indptr[i], Y.indptr[i + 1]):
             seen[Y.indices[p]] = k + 1
         for at in range(candidates.shape[1]):
-            consider(store, X, i, k, np.int64(candidates[k, at]), seen, out, out_scores)
+            consider(store, X, i, k, np.int64(candidates[k, at]), group, n_groups, seen, out, out_scores)
         if len(store.champions):
             for p in range(X.indptr[i], X.indptr[i + 1]):
-                for at in range(store.champions.shape[1]):
-                    consider(store, X, i, k, np.int64(store.champions[X.indices[p], at]), seen, out, out_scores)
+                for champion in store.champions[X.indices[p]]:
+                    consider(store, X, i, k, np.int64(champion), group, n_groups, seen, out, out_scores)
 
 
 @kernel

@@ -3,6 +3,10 @@
     r_i = argmax over r outside Y_i of x_i.w_r                                          Algorithms 1 and 2, "approximately"
 
 Queries see frozen weights and run in threads; chunks of rows are of fixed size, so threads change nothing.
+
+With n_groups > 1 only the classes c = g (mod n_groups) can be rivals in a query, for a g drawn for it. The best of all
+classes is then found with probability 1 / n_groups, the second best with nearly as much, and so on. Such an oracle is
+inexact in a way that does good: rivals are hard, without being the same few again and again.
 """
 
 from __future__ import annotations
@@ -35,9 +39,12 @@ class Oracle(ABC):
 
     indexed = False  # whether the weights must be readable by feature
 
-    def __init__(self, weights: Weights, X: Rows, Y: Labels, team: parallel.Team, seed: int) -> None:
-        self.weights, self.X, self.Y, self.team = weights, X, Y, team
+    def __init__(
+        self, weights: Weights, X: Rows, Y: Labels, team: parallel.Team, seed: int, *, n_groups: int = 1
+    ) -> None:
+        self.weights, self.X, self.Y, self.team, self.n_groups = weights, X, Y, team, n_groups
         self.random = np.random.default_rng(seed)
+        self.group, self.salt = 0, 0  # drawn for each query
 
     def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """A rival for every row, which is to be told from its class targets[k]; -1 for none.
@@ -45,7 +52,7 @@ class Oracle(ABC):
         Where the search meets no class but the row's own (when no class has weights, say), any class will do.
         """
         rivals = np.empty(len(rows), np.int64)
-        self.prepare()
+        self.group, self.salt = int(self.random.integers(self.n_groups)), int(self.random.integers(2**31))
 
         def answer(chunk: range) -> None:
             part = slice(chunk.start, chunk.stop)
@@ -56,18 +63,15 @@ class Oracle(ABC):
         if len(missing):
             drawn = self.random.integers(self.weights.shape[0], size=(len(missing), 1))
             found, scores = np.empty(len(missing), np.int64), np.empty(len(missing))
-            best_of(self.weights.store, self.X, self.Y, rows[missing], drawn, self._unseen(), found, scores)
+            best_of(self.weights.store, self.X, self.Y, rows[missing], drawn, 0, 1, self._unseen(), found, scores)
             rivals[missing] = found  # -1 where a label of the row was drawn
         return rivals
-
-    def prepare(self) -> None:
-        """Called once before the rows of a query are searched, for what they share."""
 
     def best(self, rows: np.ndarray) -> np.ndarray:
         """The true rival of every row, by reading all classes: what `query` is measured by."""
         rivals, scores = np.empty(len(rows), np.int64), np.empty(len(rows))
         everyone = np.tile(np.arange(self.weights.shape[0]), (len(rows), 1))
-        best_of(self.weights.store, self.X, self.Y, rows, everyone, self._unseen(), rivals, scores)
+        best_of(self.weights.store, self.X, self.Y, rows, everyone, 0, 1, self._unseen(), rivals, scores)
         return rivals
 
     @abstractmethod

@@ -1,14 +1,10 @@
 """The exact oracle: lists of the classes that have a weight for a feature, all of them read.
 
-The lists are part of the weights (store_kernels), so there is nothing to update. They come in groups of classes. A query
-that reads one group, drawn anew for each batch, costs 1 / n_groups as much and finds the best class of the group: the
-best of all with probability 1 / n_groups, the second best with nearly as much, and so on. This oracle is inexact in a
-way that does good: rivals are hard without being the same few again and again.
+The lists are part of the weights (store_kernels), so there is nothing to update. They come in groups of classes: a query
+that reads one group costs 1 / n_groups as much.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
@@ -23,22 +19,14 @@ class Exact(Oracle):
 
     indexed = True
 
-    def __init__(self, *where: Any) -> None:
-        super().__init__(*where)
-        self.group, self.salt = 0, 0
-
-    def prepare(self) -> None:
-        self.group = int(self.random.integers(self.weights.store.n_groups))
-        self.salt = int(self.random.integers(2**31))
-
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
-        size = len(range(self.group, self.weights.shape[0], self.weights.store.n_groups))
+        size = len(range(self.group, self.weights.shape[0], self.n_groups))
         scores = np.empty(-(-size // LANES) * LANES, np.float32)
         best_in_group(self.weights.store, self.X, self.Y, rows, self.group, size, self.salt, scores, rivals)
 
     def best(self, rows: np.ndarray) -> np.ndarray:
         chosen, found = self.group, []
-        for self.group in range(self.weights.store.n_groups):
+        for self.group in range(self.n_groups):
             found.append(np.empty(len(rows), np.int64))
             self.search(rows, rows, found[-1])
         self.group = chosen

@@ -49,11 +49,21 @@ class Graph(NamedTuple):
         )
 
 
+class Beam(NamedTuple):
+    """The state of a search: which classes it has met, and the best of them, sorted; see `offer`."""
+
+    met: np.ndarray
+    classes: np.ndarray
+    scores: np.ndarray
+    open: np.ndarray  # whether the links of the class have yet to be followed
+    answer: np.ndarray  # class and score
+
+
 class SWGraph(Oracle):
     """`n_links` at most per class; `beam` classes kept by a search; `drift` as above."""
 
-    def __init__(self, *where: Any, n_links: int, beam: int, drift: float) -> None:
-        super().__init__(*where)
+    def __init__(self, *where: Any, n_groups: int, n_links: int, beam: int, drift: float) -> None:
+        super().__init__(*where, n_groups=n_groups)
         self.graph = Graph.empty(self.weights.shape[0], n_links)
         self.beam, self.drift = beam, drift
         self.moved = np.zeros(self.weights.shape[0])  # since the class was placed, in stored units
@@ -62,15 +72,11 @@ class SWGraph(Oracle):
         squares = np.add.reduceat(np.append(X.data.astype(np.float64) ** 2, 0.0), starts) if len(starts) else starts
         self.lengths = np.sqrt(np.where(np.diff(X.indptr.astype(np.int64)) > 0, squares, 0.0))
         self.recent = Recent(self.weights.shape[0])
-        self.salt = 0
-
-    def prepare(self) -> None:
-        self.salt = int(self.random.integers(2**31))
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         kernels.search_rows(
-            self.weights.store, self.graph, self.X, self.Y, rows, targets, self.recent.rivals, self.salt,
-            *self._beam(self.beam), rivals,
+            self.weights.store, self.graph, self.X, self.Y, rows, targets, self.recent.rivals, self.group,
+            self.n_groups, self.salt, self._beam(self.beam), rivals,
         )  # fmt: skip
 
     def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
@@ -86,11 +92,10 @@ class SWGraph(Oracle):
         far = moves.touched[self.moved[moves.touched] >= self.drift * length]
         self.moved[far] = 0.0
         heaviest = np.empty(HEAVIEST, np.uint32), np.empty(HEAVIEST, np.float32)
-        kernels.relink(self.weights.store, self.graph, far, self.salt, heaviest, *self._beam(RELINK_BEAM))
+        kernels.relink(self.weights.store, self.graph, far, self.salt, *heaviest, self._beam(RELINK_BEAM))
 
     def rescale(self, factor: float) -> None:
         self.moved *= factor
 
-    def _beam(self, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Which classes a search has seen, and the best of them: numbers, scores, whether their links are untried."""
-        return self._unseen(), np.empty(size, np.int32), np.empty(size), np.empty(size, np.bool_)
+    def _beam(self, size: int) -> Beam:
+        return Beam(self._unseen(), np.empty(size, np.int32), np.empty(size), np.empty(size, np.bool_), np.empty(2))

@@ -50,70 +50,81 @@ def dot(store, features, values, c):
 
 
 @kernel
-def offer(store, features, values, c, n, seen, stamp, beam, scores, open_):
-    """Score class c unless it was seen, and put it into the beam, which is sorted, if it is good enough; the new size."""
-    if seen[c] == stamp:
+def offer(store, features, values, c, n, stamp, group, n_groups, beam):
+    """Score class c unless it was met, and put it into the beam, which is sorted, if it is good enough; the new size.
+
+    beam.met[c] is stamp for a class that was met, and -stamp for one that was not but can be no answer. The best answer
+    so far, of the classes c = group (mod n_groups), is kept in beam.answer with its score, whether the beam has it or not.
+    """
+    met = beam.met[c]
+    if met == stamp:
         return n
-    seen[c] = stamp
+    beam.met[c] = stamp
     score = dot(store, features, values, c)
-    if n == len(beam):
-        if score <= scores[n - 1]:
+    if met != -stamp and c % n_groups == group and score > beam.answer[1]:
+        beam.answer[0], beam.answer[1] = c, score
+    if n == len(beam.classes):
+        if score <= beam.scores[n - 1]:
             return n
         n -= 1
     at = n
-    while at > 0 and scores[at - 1] < score:
-        beam[at], scores[at], open_[at] = beam[at - 1], scores[at - 1], open_[at - 1]
+    while at > 0 and beam.scores[at - 1] < score:
+        beam.classes[at], beam.scores[at], beam.open[at] = (
+            beam.classes[at - 1],
+            beam.scores[at - 1],
+            beam.open[at - 1],
+        )
         at -= 1
-    beam[at], scores[at], open_[at] = c, score, True
+    beam.classes[at], beam.scores[at], beam.open[at] = c, score, True
     return n + 1
 
 
 @kernel
-def widen(store, graph, features, values, n, seen, stamp, beam, scores, open_):
+def widen(store, graph, features, values, n, stamp, group, n_groups, beam):
     """Follow the links of the best class of the beam whose links have not been followed, until there is none."""
     while True:
         at = 0
-        while at < n and not open_[at]:
+        while at < n and not beam.open[at]:
             at += 1
         if at == n:
             return n
-        open_[at] = False
-        c = beam[at]
-        n = offer(store, features, values, graph.after[c], n, seen, stamp, beam, scores, open_)
-        n = offer(store, features, values, graph.before[c], n, seen, stamp, beam, scores, open_)
+        beam.open[at] = False
+        c = beam.classes[at]
+        n = offer(store, features, values, graph.after[c], n, stamp, group, n_groups, beam)
+        n = offer(store, features, values, graph.before[c], n, stamp, group, n_groups, beam)
         for link in range(graph.degrees[c]):
-            n = offer(store, features, values, graph.links[c, link], n, seen, stamp, beam, scores, open_)
+            n = offer(store, features, values, graph.links[c, link], n, stamp, group, n_groups, beam)
 
 
 @kernel
-def search_rows(store, graph, X, Y, rows, targets, recent, salt, seen, beam, scores, open_, out):
-    """out[k] = the best class found for row rows[k] that is no label of it. The search enters the graph at the
-    target, whose neighbours are likely rivals, at its recent rivals, and at a class drawn at random."""
+def search_rows(store, graph, X, Y, rows, targets, recent, group, n_groups, salt, beam, out):
+    """out[k] = the best class found for row rows[k] that belongs to the group and is no label of it, or -1.
+
+    The search enters the graph at a class drawn at random, at the target, whose neighbours are likely rivals, at its
+    recent rivals, and at the champions of the row's features.
+    """
     n_live = graph.n_live[0]
     for k in range(len(rows)):
         i, stamp, n, out[k] = rows[k], k + 1, 0, NONE
         if n_live == 0:
             continue
+        beam.answer[0], beam.answer[1] = NONE, -np.inf
+        for p in range(Y.indptr[i], Y.indptr[i + 1]):
+            beam.met[Y.indices[p]] = -stamp
         features, values = X.indices[X.indptr[i] : X.indptr[i + 1]], X.data[X.indptr[i] : X.indptr[i + 1]]
         entry = graph.live[(salt + i * 7919) % n_live]
-        n = offer(store, features, values, entry, n, seen, stamp, beam, scores, open_)
+        n = offer(store, features, values, entry, n, stamp, group, n_groups, beam)
         if graph.at[targets[k]] >= 0:
-            n = offer(store, features, values, targets[k], n, seen, stamp, beam, scores, open_)
+            n = offer(store, features, values, np.int32(targets[k]), n, stamp, group, n_groups, beam)
         for c in recent[targets[k]]:
             if c >= 0 and graph.at[c] >= 0:
-                n = offer(store, features, values, c, n, seen, stamp, beam, scores, open_)
+                n = offer(store, features, values, c, n, stamp, group, n_groups, beam)
         for feature in features:
             for c in store.champions[feature]:
                 if c >= 0 and graph.at[c] >= 0:
-                    n = offer(store, features, values, c, n, seen, stamp, beam, scores, open_)
-        n = widen(store, graph, features, values, n, seen, stamp, beam, scores, open_)
-        for at in range(n):
-            own = False
-            for p in range(Y.indptr[i], Y.indptr[i + 1]):
-                own |= np.int32(Y.indices[p]) == beam[at]
-            if not own:
-                out[k] = beam[at]
-                break
+                    n = offer(store, features, values, c, n, stamp, group, n_groups, beam)
+        n = widen(store, graph, features, values, n, stamp, group, n_groups, beam)
+        out[k] = np.int64(beam.answer[0])
 
 
 # --- links -----------------------------------------------------------------------------------------------------------
@@ -209,13 +220,12 @@ def heaviest(store, c, features, values):
 
 
 @kernel
-def relink(store, graph, classes, salt, room, seen, beam, scores, open_):
+def relink(store, graph, classes, salt, features, values, beam):
     """Place each class anew: out of the graph without weights; else linked to the best that a search for its heaviest
     weights finds, which begins at its former neighbours and at a class drawn at random.
 
-    room : features, values for the heaviest weights.
+    features, values : room for the heaviest weights.
     """
-    features, values = room
     for k in range(len(classes)):
         c = classes[k]
         if store.counts[c] == 0:
@@ -228,13 +238,13 @@ def relink(store, graph, classes, salt, room, seen, beam, scores, open_):
         m = heaviest(store, c, features, values)
         wanted, weights = features[:m], values[:m]
         stamp, n = k + 1, 0
-        seen[c] = stamp  # never its own neighbour
+        beam.met[c] = stamp  # never its own neighbour
         entry = graph.live[(salt + c * 104729) % graph.n_live[0]]
-        n = offer(store, wanted, weights, entry, n, seen, stamp, beam, scores, open_)
-        n = offer(store, wanted, weights, graph.after[c], n, seen, stamp, beam, scores, open_)
+        n = offer(store, wanted, weights, entry, n, stamp, 0, 1, beam)
+        n = offer(store, wanted, weights, graph.after[c], n, stamp, 0, 1, beam)
         for link in range(graph.degrees[c]):
-            n = offer(store, wanted, weights, graph.links[c, link], n, seen, stamp, beam, scores, open_)
+            n = offer(store, wanted, weights, graph.links[c, link], n, stamp, 0, 1, beam)
         disconnect(graph, c)
-        n = widen(store, graph, wanted, weights, n, seen, stamp, beam, scores, open_)
+        n = widen(store, graph, wanted, weights, n, stamp, 0, 1, beam)
         for at in range(min(n, graph.links.shape[1])):
-            connect(graph, np.int32(c), beam[at], np.float32(scores[at]))
+            connect(graph, np.int32(c), beam.classes[at], np.float32(beam.scores[at]))
