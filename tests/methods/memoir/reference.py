@@ -47,7 +47,8 @@ def objective(W, X, y, lam):
 
 
 def train_eagerly(X, rows, targets, schedule, penalty, steps):
-    """Algorithms 1 and 2 on a dense W that is really multiplied and projected, with the batches and rivals of `steps`."""
+    """Algorithms 1 and 2 on a dense W that is really multiplied and projected, with the batches and rivals of
+    `steps`."""
     n_classes = int(max(targets.max(), max(rivals.max() for _, rivals in steps))) + 1
     W = np.zeros((n_classes, X.shape[1]))
     for t, (chosen, rivals) in enumerate(steps):

@@ -80,7 +80,9 @@ def test_rows_with_several_labels_are_learned_once_per_label():
     rng = np.random.default_rng(0)
     Y = (rng.random((300, 12)) < 0.2).astype(np.int32)
     Y[:5] = 0  # rows without labels take no part
-    X = canonical_csr(sp.csr_array((Y @ rng.normal(size=(12, 30)) + 0.1 * rng.normal(size=(300, 30))).astype(np.float32)))
+    X = canonical_csr(
+        sp.csr_array((Y @ rng.normal(size=(12, 30)) + 0.1 * rng.normal(size=(300, 30))).astype(np.float32))
+    )
     clf = lt.Memoir(normalize=True).fit(X, sp.csr_array(Y))
     assert not clf.multiclass_
     assert clf.n_iter_ == int(np.ceil(6 * Y.sum() / 64))
@@ -98,7 +100,9 @@ def test_problems_with_nothing_to_tell_apart_give_a_model(y, oracle):
 def test_the_unit_of_the_features_does_not_matter():
     X, y = classes_problem(6, n=200, d=30, C=10)
     plain, scaled = lt.Memoir(lam=1e-3).fit(X, y), lt.Memoir(lam=1e-3).fit(sp.csr_array(1024 * X), y)
-    np.testing.assert_allclose(scaled.model_.W.toarray()[:, :30] * 1024, plain.model_.W.toarray()[:, :30], rtol=2e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        scaled.model_.W.toarray()[:, :30] * 1024, plain.model_.W.toarray()[:, :30], rtol=2e-3, atol=1e-4
+    )
     np.testing.assert_array_equal(plain.predict(X), scaled.predict(1024 * X))
 
 
@@ -132,7 +136,12 @@ def test_without_held_out_rows_all_are_learned():
 def test_an_exact_oracle_has_perfect_recall_and_a_group_of_four_about_a_quarter():
     X, y = classes_problem(8, n=3000, d=60, C=300)
     exact, grouped = lt.Memoir(n_groups=1).fit(X, y).oracle_report_, lt.Memoir(n_groups=4).fit(X, y).oracle_report_
-    assert (exact.oracle, exact.n_queries, exact.recall, exact.excess) == ("exact", 256, 1.0, pytest.approx(0, abs=1e-5))
+    assert (exact.oracle, exact.n_queries, exact.recall, exact.excess) == (
+        "exact",
+        256,
+        1.0,
+        pytest.approx(0, abs=1e-5),
+    )
     assert 0.12 < grouped.recall < 0.42
     assert list(grouped.epsilon) == list(DELTAS)
     assert sorted(grouped.epsilon.values()) == list(grouped.epsilon.values())

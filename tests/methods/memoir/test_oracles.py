@@ -185,7 +185,17 @@ def test_popcount_counts_bits():
     distances = np.empty(50, np.uint16)
     directions = np.zeros((2, 64), np.int8)  # the row's code is 0, so distances are numbers of bits
     lsh.nearest_codes(
-        X, rows, directions, words[:, None], 0, 50, np.empty(64, np.float32), zero, distances, np.empty(65, np.int64), out
+        X,
+        rows,
+        directions,
+        words[:, None],
+        0,
+        50,
+        np.empty(64, np.float32),
+        zero,
+        distances,
+        np.empty(65, np.int64),
+        out,
     )
     assert distances.tolist() == [int(word).bit_count() for word in words]
 

@@ -1,4 +1,5 @@
-"""The weights while they are trained: equal to a dense matrix, whatever is done to them, and never larger than need be."""
+"""The weights while they are trained: equal to a dense matrix, whatever is done to them, and never larger than need
+be."""
 
 from __future__ import annotations
 

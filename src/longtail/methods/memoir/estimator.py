@@ -67,18 +67,18 @@ class Memoir(ExtremeClassifier):
     n_groups : int or None, default=None
         Rivals in a batch come from one of so many groups of classes, drawn for the batch; with 1, from all. No group is
         made smaller than 64 classes. Presets: 4, "paper" 1.
-    n_bits : int or None, default=None
-        Length of the codes of "simple-lsh", a multiple of 64. Presets: 256, "paper" 64.
+    n_bits : int, default=64
+        Length of the codes of "simple-lsh", a multiple of 64.
     augment : bool or None, default=None
         Whether codes of "simple-lsh" put classes on a sphere by one more coordinate, as in its paper, or just compare
         directions. Presets: no, "paper" yes.
-    n_candidates : int, default=32
+    n_candidates : int, default=16
         How many of the classes nearest in Hamming distance "simple-lsh" scores exactly.
     n_links : int, default=8
         Links of a class in "sw-graph" at most.
-    beam : int, default=8
+    beam : int, default=4
         Classes that a search in "sw-graph" keeps in view.
-    drift : float, default=0.5
+    drift : float, default=1.0
         A class is placed in the graph anew when it has moved by this share of its length.
     validation : float, default=0.0
         Share of the rows held out. Then macro-F1 on them decides: training stops when `patience` looks (one after every
@@ -147,12 +147,12 @@ class Memoir(ExtremeClassifier):
         project: bool | None = None,
         bias: float | None = None,
         n_groups: int | None = None,
-        n_bits: int | None = None,
+        n_bits: int = 64,
         augment: bool | None = None,
-        n_candidates: int = 32,
+        n_candidates: int = 16,
         n_links: int = 8,
-        beam: int = 8,
-        drift: float = 0.5,
+        beam: int = 4,
+        drift: float = 1.0,
         validation: float = 0.0,
         patience: int = 5,
         prune: float = 0.0,
@@ -198,26 +198,26 @@ class Memoir(ExtremeClassifier):
         for name in ("lam", "bias", "passes"):
             if getattr(self, name) is not None:
                 check.number(self, name, least=0)
-        for name, least in (("batch_size", 0), ("max_iter", 0), ("n_groups", 1), ("n_bits", 64)):
+        for name, least in (("batch_size", 0), ("max_iter", 0), ("n_groups", 1)):
             if getattr(self, name) is not None:
                 check.number(self, name, least=least, whole=True)
         if self.eta0 is not None:
             check.number(self, "eta0", above=0)
         for name in ("eta_step", "drift", "prune", "validation"):
             check.number(self, name, least=0)
-        for name in ("n_candidates", "n_links", "beam", "patience"):
+        for name in ("n_bits", "n_candidates", "n_links", "beam", "patience"):
             check.number(self, name, least=1, whole=True)
         check.flag(self, "normalize")
         check.n_jobs(self)
         settings = settings_of(self)
-        if settings.n_bits % 64:
+        if self.n_bits % 64:
             raise InputError(f"The 'n_bits' parameter of Memoir must be a multiple of 64. Got {self.n_bits} instead.")
         if self.validation >= 1:
             raise InputError(f"The 'validation' parameter of Memoir must be below 1. Got {self.validation} instead.")
         if self.penalty == "l2" and settings.lam * settings.eta0 >= 1:
             raise InputError(
-                f"lam {settings.lam:g} times eta0 {settings.eta0:g} must be below 1 with penalty 'l2': a step multiplies "
-                "the weights by 1 - lam eta. Decrease one of them."
+                f"lam {settings.lam:g} times eta0 {settings.eta0:g} must be below 1 with penalty 'l2', because a step "
+                "multiplies the weights by 1 - lam eta; decrease one of them"
             )
 
     def _fit(self, X: sp.csr_array, Y: sp.csr_array, progress: Progress) -> LinearModel:
@@ -235,9 +235,7 @@ class Memoir(ExtremeClassifier):
         penalty = Penalty(float(settings.lam), self.penalty == "l1", bool(settings.project))
         with parallel.Team(self.n_jobs) as team:
             oracle = self._oracle(settings, problem, team, oracle_seed)
-            model, examiner, self.n_iter_ = run(
-                problem, oracle, schedule, penalty, held_out, order_seed, progress
-            )
+            model, examiner, self.n_iter_ = run(problem, oracle, schedule, penalty, held_out, order_seed, progress)
         self.oracle_report_ = examiner.report(self.oracle)
         self.validation_scores_ = [] if held_out is None else held_out.scores
         return _pruned(model, float(self.prune)) if self.prune else model
@@ -251,11 +249,13 @@ class Memoir(ExtremeClassifier):
         if exact:
             return Exact(*where, n_groups=n_groups)
         if self.oracle == "sw-graph":
-            return SWGraph(*where, n_groups=n_groups, n_links=int(self.n_links), beam=int(self.beam), drift=float(self.drift))
+            return SWGraph(
+                *where, n_groups=n_groups, n_links=int(self.n_links), beam=int(self.beam), drift=float(self.drift)
+            )
         return SimpleLSH(
             *where,
             n_groups=n_groups,
-            n_bits=int(settings.n_bits),
+            n_bits=int(self.n_bits),
             n_candidates=int(self.n_candidates),
             augment=bool(settings.augment),
         )

@@ -19,19 +19,18 @@ class Settings:
     project: bool
     bias: float
     n_groups: int
-    n_bits: int
     augment: bool
 
 
 # What works, chosen on held-out rows of wordnet-hypernym; docs/methods/memoir.md has the figures.
 DEFAULT = Settings(
     lam=0.0, eta0=0.5, schedule="linear", batch_size=64, passes=6.0, max_iter=0, project=False, bias=0.3, n_groups=4,
-    n_bits=256, augment=False,
+    augment=False,
 )  # fmt: skip
 # Table 4 of the paper, and its algorithm as written.
 PAPER = Settings(
     lam=1.0, eta0=0.1, schedule="inverse", batch_size=0, passes=0.0, max_iter=25, project=True, bias=0.0, n_groups=1,
-    n_bits=64, augment=True,
+    augment=True,
 )  # fmt: skip
 
 PRESETS = {

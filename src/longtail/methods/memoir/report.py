@@ -1,8 +1,8 @@
 """How inexact the margins were, measured while training on a sample of the queries.
 
-The margin of a row over its true rival is m = x.w_y - max_r x.w_r, the one that training uses is m' = x.w_y - x.w_r' with
-the class r' that the oracle found. A margin is (epsilon, delta) inexact if m' - m <= epsilon with probability 1 - delta.
-(As printed, the definition bounds m - m', which is never positive; its use in Theorem 1 is the other way round.)
+The margin of a row over its true rival is m = x.w_y - max_r x.w_r, the one that training uses is m' = x.w_y - x.w_r'
+with the class r' that the oracle found. A margin is (epsilon, delta) inexact if m' - m <= epsilon with probability 1 -
+delta. (As printed, the definition bounds m - m', which is never positive; its use in Theorem 1 is the other way round.)
 """
 
 from __future__ import annotations

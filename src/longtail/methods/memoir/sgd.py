@@ -2,10 +2,10 @@
 
     min_W  lam/2 |W|_F^2  (or lam/2 |W|_1)  +  1/n sum_i max(0, 1 + max_{r != y_i} x_i.w_r - x_i.w_{y_i})     (10), (11)
 
-A step: find the rivals r_j of a batch against frozen weights; then, pair by pair, where 1 + x_j.(w_r - w_y) > 0 with the
-weights as they are by then, w_r -= eta_t x_j and w_y += eta_t x_j. For l2, W is first multiplied by 1 - lam eta_t and at
-last projected on the ball |W|_F <= 1 / sqrt(lam); both only change a common factor. For l1, the weights of all classes
-R_t that occurred as y_j or r_j are truncated by (C / |R_t|) lam eta_t at last: eq. (13).
+A step: find the rivals r_j of a batch against frozen weights; then, pair by pair, where 1 + x_j.(w_r - w_y) > 0 with
+the weights as they are by then, w_r -= eta_t x_j and w_y += eta_t x_j. For l2, W is first multiplied by 1 - lam eta_t
+and at last projected on the ball |W|_F <= 1 / sqrt(lam); both only change a common factor. For l1, the weights of all
+classes R_t that occurred as y_j or r_j are truncated by (C / |R_t|) lam eta_t at last: eq. (13).
 
 Symbols: C classes, eta_t rate, lam lambda, R_t `touched`.
 """

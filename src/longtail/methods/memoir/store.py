@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +11,7 @@ from longtail.compiled import csr_parts, csr_pattern
 from longtail.methods.memoir import store_kernels as kernels
 
 FIRST_ROOM = 1 << 16  # entries of an arena before the first time it gets longer
-N_CHAMPIONS = 8  # classes
+N_CHAMPIONS = 4  # classes
 SMALLEST_SCALE = 1e-8  # stored values are multiplied out before they outgrow float32
 
 
@@ -65,8 +65,8 @@ class Store(NamedTuple):
 
 
 class Weights:
-    """W = scale V. With `indexed`, V can also be read by feature, for each of `n_groups` groups of classes; without, the
-    champions of every feature are known."""
+    """W = scale V. With `indexed`, V can also be read by feature, for each of `n_groups` groups of classes; without,
+    the champions of every feature are known."""
 
     def __init__(self, n_classes: int, n_features: int, *, indexed: bool, n_groups: int = 1) -> None:
         self.shape = (n_classes, n_features)
@@ -157,9 +157,8 @@ class Weights:
 
     def _lengthen(self) -> None:
         """Make the arenas half as long again; pages that are never touched take no memory."""
-        grown = {name: _longer(getattr(self.store, name)) for name in ("keys", "values")}
-        if self.store.indexed:
-            grown |= {name: _longer(getattr(self.store, name)) for name in ("places", "classes", "postings")}
+        names = ["keys", "values", *(("places", "classes", "postings") if self.store.indexed else ())]
+        grown: dict[str, Any] = {name: _longer(getattr(self.store, name)) for name in names}
         self.store = self.store._replace(**grown)
 
 

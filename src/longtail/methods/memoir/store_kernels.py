@@ -1,10 +1,10 @@
 """Compiled loops over the weights while they are trained: sparse vectors that grow, shrink and answer queries.
 
-A class has a hash table (linear probing, a power of two of slots, at most three quarters full) from feature to value, so
-that one weight is found, changed or made in constant time. When the store is indexed, a feature also has lists with the
-classes that have a weight for it (postings), one list for each group of classes: class c belongs to group c mod G, where
-it is number c div G. A slot of a table knows the place of its posting, so that both move together. A store that is not
-indexed may have champions instead: for each feature the few classes with the largest weights.
+A class has a hash table (linear probing, a power of two of slots, at most three quarters full) from feature to value,
+so that one weight is found, changed or made in constant time. When the store is indexed, a feature also has lists with
+the classes that have a weight for it (postings), one list for each group of classes: class c belongs to group c mod G,
+where it is number c div G. A slot of a table knows the place of its posting, so that both move together. A store that
+is not indexed may have champions instead: for each feature the few classes with the largest weights.
 
 Tables and lists lie in two arenas, in blocks of powers of two; freed blocks are used again. A kernel that may insert
 stops where an arena might not suffice, and goes on after the caller has made it longer. Stored values times `scale` are
@@ -214,7 +214,7 @@ def table_room(store, c, more):
     """At most how many entries of the arena the table of class c takes for so many more features."""
     bits, wanted, room = np.int64(store.bits[c]), np.int64(store.counts[c]) + more, np.int64(0)
     while bits == 0 or 4 * wanted > 3 * (np.int64(1) << bits):
-        bits = bits + 1 if bits else FIRST_TABLE
+        bits = bits + 1 if bits else np.int64(FIRST_TABLE)
         room += np.int64(1) << bits
     return room
 
@@ -271,8 +271,8 @@ def consider(store, X, i, k, c, group, n_groups, seen, out, out_scores):
 
 @kernel
 def best_of(store, X, Y, rows, candidates, group, n_groups, seen, out, out_scores):
-    """For every row the best of its candidates (blanks are below 0) and of the champions of its features that belongs to
-    the group (mod n_groups) and is no label of the row; the first of equal ones; -1 if there is none.
+    """For every row the best of its candidates (blanks are below 0) and of the champions of its features that belongs
+    to the group (mod n_groups) and is no label of the row; the first of equal ones; -1 if there is none.
 
     seen : zeros, one for each class.
     """
@@ -334,7 +334,8 @@ def truncate_class(store, c, amount, keys, values, places):
 
 @kernel
 def refill_table(store, c, keys, values, places):
-    """The table of class c holds just these entries, and is no larger than they need if the arena has a place for it."""
+    """The table of class c holds just these entries, and is no larger than they need if the arena has a place for
+    it."""
     bits, start = np.int64(store.bits[c]), store.starts[c]
     smaller = FIRST_TABLE
     while 4 * len(keys) > 3 * (np.int64(1) << smaller):

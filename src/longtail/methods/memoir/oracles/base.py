@@ -1,6 +1,6 @@
 """What every oracle answers: for rows of X, the class with the largest score that is no label of the row.
 
-    r_i = argmax over r outside Y_i of x_i.w_r                                          Algorithms 1 and 2, "approximately"
+    r_i = argmax over r outside Y_i of x_i.w_r                        Algorithms 1 and 2, "approximately"
 
 Queries see frozen weights and run in threads; chunks of rows are of fixed size, so threads change nothing.
 
@@ -24,8 +24,8 @@ CHUNK = 16  # rows that a thread answers at a time
 
 
 class Moves(NamedTuple):
-    """How classes have moved, in units of stored values (w / scale): classes[k] by factors[k] x[rows[k]], in this order;
-    and all weights of the classes in `touched` by `truncated` towards zero, after that."""
+    """How classes have moved, in units of stored values (w / scale): classes[k] by factors[k] x[rows[k]], in this
+    order; and all weights of the classes in `touched` by `truncated` towards zero, after that."""
 
     classes: np.ndarray
     rows: np.ndarray
@@ -86,4 +86,5 @@ class Oracle(ABC):
         return np.zeros(self.weights.shape[0], np.int32)
 
     def rescale(self, factor: float) -> None:
-        """All stored values have been multiplied by a factor; scores keep their order."""
+        """All stored values have been multiplied by a factor; scores keep their order, so that most need not care."""
+        return

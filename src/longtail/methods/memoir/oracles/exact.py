@@ -1,7 +1,7 @@
 """The exact oracle: lists of the classes that have a weight for a feature, all of them read.
 
-The lists are part of the weights (store_kernels), so there is nothing to update. They come in groups of classes: a query
-that reads one group costs 1 / n_groups as much.
+The lists are part of the weights (store_kernels), so there is nothing to update. They come in groups of classes: a
+query that reads one group costs 1 / n_groups as much.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ class Exact(Oracle):
     indexed = True
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
-        size = len(range(self.group, self.weights.shape[0], self.n_groups))
+        self._search(rows, self.group, rivals)
+
+    def _search(self, rows: np.ndarray, group: int, rivals: np.ndarray) -> None:
+        size = len(range(group, self.weights.shape[0], self.n_groups))
         scores = np.empty(-(-size // LANES) * LANES, np.float32)
-        best_in_group(self.weights.store, self.X, self.Y, rows, self.group, size, self.salt, scores, rivals)
+        best_in_group(self.weights.store, self.X, self.Y, rows, group, size, self.salt, scores, rivals)
 
     def best(self, rows: np.ndarray) -> np.ndarray:
-        chosen, found = self.group, []
-        for self.group in range(self.n_groups):
-            found.append(np.empty(len(rows), np.int64))
-            self.search(rows, rows, found[-1])
-        self.group = chosen
+        found = np.empty((self.n_groups, len(rows)), np.int64)
+        for group in range(self.n_groups):
+            self._search(rows, group, found[group])
         scores = np.array([self.weights.scores(self.X, rows, rivals) for rivals in found])
-        return np.array(found)[scores.argmax(axis=0), np.arange(len(rows))]
+        return found[scores.argmax(axis=0), np.arange(len(rows))]
 
     def update(self, moves: Moves) -> None:
         """The lists are kept by the weights themselves."""

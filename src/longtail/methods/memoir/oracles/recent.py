@@ -14,7 +14,8 @@ KEPT = 8  # rivals kept per class
 
 
 class Recent:
-    """`rivals[c]`: the last different rivals of class c, in no order, blanks (-1) at the end; `ends[c]`: how many came."""
+    """`rivals[c]`: the last different rivals of class c, in no order, blanks (-1) at the end; `ends[c]`: how many
+    came."""
 
     def __init__(self, n_classes: int) -> None:
         self.rivals = np.full((n_classes, KEPT), -1, np.int32)

@@ -1,9 +1,9 @@
 """The SimpleLSH oracle of Neyshabur and Srebro: Hamming search among sign codes, then exact scores of what it found.
 
 Inner products become angles when classes are put on a sphere: P(w) = [w, sqrt(M^2 - |w|^2)] with M = max |w|, and rows
-get a last coordinate 0 (simple_lsh_kernels). Codes then collide in a bit with probability 1 - angle / pi, where cos(angle)
-= x.w / (|x| M). With `augment=False` the last coordinate is left out and cos(angle) = x.w / (|x| |w|): where norms differ
-much, as those of trained classes do, M flattens all angles and the plain code finds more.
+get a last coordinate 0 (simple_lsh_kernels). Codes then collide in a bit with probability 1 - angle / pi, where
+cos(angle) = x.w / (|x| M). With `augment=False` the last coordinate is left out and cos(angle) = x.w / (|x| |w|): where
+norms differ much, as those of trained classes do, M flattens all angles and the plain code finds more.
 
 The codes of one group of classes are looked through. The classes with the largest weights for the row's features, and
 recent rivals of its class, are scored besides: on sparse text they find more than the codes do.

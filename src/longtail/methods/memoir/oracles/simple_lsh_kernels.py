@@ -1,4 +1,5 @@
-"""Compiled loops of the SimpleLSH oracle: sign codes of random projections, and the classes nearest in Hamming distance.
+"""Compiled loops of the SimpleLSH oracle: sign codes of random projections, and the classes nearest in Hamming
+distance.
 
     h_b(w) = sign(a_b.P(w)),  P(w) = [w, sqrt(M^2 - |w|^2)] for classes,  Q(x) = [x, 0] for rows,  a_b Gaussian     [28]
 

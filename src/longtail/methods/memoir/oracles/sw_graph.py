@@ -1,9 +1,10 @@
 """The small-world graph oracle: walk from class to class towards larger scores (Malkov et al.), while classes move.
 
-Classes that have weights are linked to those with which they have large inner products. A query keeps the best classes it
-has met (the beam) and follows the links of the best of them until the beam holds no unexplored one. A class is placed
-anew when it has moved, since it was placed, by more than `drift` times its length; a class that has lost all its weights
-leaves. Searching for all neighbours of a class means scoring a long vector, so only its heaviest weights are searched for.
+Classes that have weights are linked to those with which they have large inner products. A query keeps the best classes
+it has met (the beam) and follows the links of the best of them until the beam holds no unexplored one. A class is
+placed anew when it has moved, since it was placed, by more than `drift` times its length; a class that has lost all its
+weights leaves. Searching for all neighbours of a class means scoring a long vector, so only its heaviest weights are
+searched for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Compiled loops of the small-world graph: best-first search, and links that are made and broken while classes move.
 
 Only links are kept; scores are always taken from the weights as they are, so no vector is ever stale. Links are mutual:
-b is linked to a when a is linked to b. A class has at most M of them; when it is full, a new link replaces its weakest if
-that is weaker. So links alone may leave a class unreachable. The live classes therefore also form a ring, in random
+b is linked to a when a is linked to b. A class has at most M of them; when it is full, a new link replaces its weakest
+if that is weaker. So links alone may leave a class unreachable. The live classes therefore also form a ring, in random
 order: its links hold the graph together, and are the long-range contacts of a small world.
 
 `find` and `dot` read the tables of store_kernels, which describes them; a kernel file is complete in itself.
@@ -54,7 +54,8 @@ def offer(store, features, values, c, n, stamp, group, n_groups, beam):
     """Score class c unless it was met, and put it into the beam, which is sorted, if it is good enough; the new size.
 
     beam.met[c] is stamp for a class that was met, and -stamp for one that was not but can be no answer. The best answer
-    so far, of the classes c = group (mod n_groups), is kept in beam.answer with its score, whether the beam has it or not.
+    so far, of the classes c = group (mod n_groups), is kept in beam.answer with its score, whether the beam has it or
+    not.
     """
     met = beam.met[c]
     if met == stamp:
