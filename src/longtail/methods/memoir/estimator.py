@@ -45,7 +45,7 @@ class Memoir(ExtremeClassifier):
         Where parameters that are None get their values: "default" is what works, "paper" the algorithm and the settings
         of the paper as written.
     lam : float or None, default=None
-        Weight of the penalty. Presets: "default" 0 for l2 and 1e-6 for l1, "paper" 1 and 1e-6.
+        Weight of the penalty. Presets: "default" 0 for l2 and 1e-4 for l1, "paper" 1 and 1e-6.
     eta0 : float or None, default=None
         First learning rate, in units of 1 / mean squared row length. Presets: 0.5, "paper" 0.1.
     schedule : {"linear", "inverse"} or None, default=None
@@ -54,8 +54,8 @@ class Memoir(ExtremeClassifier):
     eta_step : float, default=0.02
         For schedule "inverse".
     batch_size : int or None, default=None
-        Rows whose rivals are sought with the same weights. Presets: 64, "paper" 100 times the square root of the number
-        of classes (which 0 stands for).
+        Rows whose rivals are sought with the same weights. Presets: "default" 64 for l2 and 512 for l1, "paper" 100
+        times the square root of the number of classes (which 0 stands for).
     passes : float or None, default=None
         How often training sees each row. Preset "default": 6.
     max_iter : int or None, default=None

@@ -47,7 +47,8 @@ class OracleReport:
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> OracleReport:
         """Raises KeyError, TypeError or ValueError where `to_json` could not have written the values."""
-        epsilon = {float(delta): float(value) for delta, value in dict(values["epsilon"]).items()}
+        pairs = [(float(delta), float(value)) for delta, value in dict(values["epsilon"]).items()]
+        epsilon = dict(sorted(pairs, reverse=True))  # JSON sorts by name
         name, n_queries = values["oracle"], values["n_queries"]
         if not isinstance(name, str) or not isinstance(n_queries, int):
             raise TypeError("the oracle has a name and a whole number of queries")
