@@ -40,7 +40,7 @@ COLUMNS = ("classes", "rows", "oracle", "weights", "query us", "update us", "rec
 BATCH = 64
 
 
-def synthetic(n_classes: int, per_class: int = 3, n_words: int = 50_000) -> tuple[Any, np.ndarray]:
+def synthetic(n_classes: int, per_class: int = 1, n_words: int = 50_000) -> tuple[Any, np.ndarray]:
     rng = np.random.default_rng(n_classes)
     zipf = np.cumsum(1.0 / np.arange(10, n_words + 10))
 

@@ -119,7 +119,7 @@ class Memoir(ExtremeClassifier):
 
     References
     ----------
-    A. Belyy, A. Sholokhov: MEMOIR: Multi-class extreme classification with inexact margin. 2018.
+    A. Belyy et al.: MEMOIR: Multi-class extreme classification with inexact margin. 2018.
     B. Neyshabur, N. Srebro: On symmetric and asymmetric LSHs for inner product search. ICML 2015.
     Y. Malkov, A. Ponomarenko, A. Logvinov, V. Krylov: Approximate nearest neighbor algorithm based on navigable small
     world graphs. Information Systems 45, 2014.

@@ -80,11 +80,13 @@ def train(
         rivals = oracle.query(rows, targets)
         yield chosen, rivals
         moved = weights.step(pairs.X, rows, targets, rivals, eta)
-        touched, truncated = np.unique(np.concatenate([targets, rivals[rivals >= 0]])), 0.0
+        truncated, touched = 0.0, np.empty(0, np.int64)
         if penalty.l1 and penalty.lam:
-            truncated = len(weights.store.counts) / len(touched) * penalty.lam * eta
+            touched = np.unique(np.concatenate([targets, rivals[rivals >= 0]]))
+            truncated = weights.shape[0] / len(touched) * penalty.lam * eta
             weights.truncate(touched, truncated)
-        oracle.update(_moves(rows[moved], targets[moved], rivals[moved], eta, touched, truncated, weights.scale))
+        if oracle.follows:
+            oracle.update(_moves(rows[moved], targets[moved], rivals[moved], eta, touched, truncated, weights.scale))
         if penalty.project and penalty.lam and not penalty.l1:
             radius = 1.0 / np.sqrt(penalty.lam)
             if weights.norm > radius:

@@ -134,8 +134,7 @@ class Weights:
         """Move all weights of these classes towards zero by `amount`; those that get there are gone: eq. (13)."""
         most = int(self.store.counts[classes].max(initial=0))
         room = np.empty(most, np.uint32), np.empty(most, np.float32), np.empty(most, np.uint32)
-        for c in classes:
-            kernels.truncate_class(self.store, c, amount / self.scale, *room)
+        kernels.truncate_classes(self.store, classes, amount / self.scale, *room)
 
     def scores(self, X: Rows, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """x_i.w_c for pairs of a row and a class; -inf for a class below 0."""

@@ -355,6 +355,13 @@ def refill_table(store, c, keys, values, places):
 
 
 @kernel
+def truncate_classes(store, classes, amount, keys, values, places):
+    """Truncate every class of the list; see truncate_class."""
+    for c in classes:
+        truncate_class(store, c, amount, keys, values, places)
+
+
+@kernel
 def fill_csr(store, indptr, indices, data):
     """The weights as rows of a CSR matrix, features of a row in the order of its table."""
     for c in range(len(store.counts)):

@@ -2,7 +2,7 @@
 
     r_i = argmax over r outside Y_i of x_i.w_r                        Algorithms 1 and 2, "approximately"
 
-Queries see frozen weights and run in threads; chunks of rows are of fixed size, so threads change nothing.
+Queries see frozen weights and run in threads. Each row is answered by itself, so threads change nothing.
 
 With n_groups > 1 only the classes c = g (mod n_groups) can be rivals in a query, for a g drawn for it. The best of all
 classes is then found with probability 1 / n_groups, the second best with nearly as much, and so on. Such an oracle is
@@ -20,7 +20,7 @@ from longtail import parallel
 from longtail.methods.memoir.store import Labels, Rows, Weights
 from longtail.methods.memoir.store_kernels import best_of
 
-CHUNK = 16  # rows that a thread answers at a time
+CHUNK = 256  # rows that a thread answers at a time, at most
 
 
 class Moves(NamedTuple):
@@ -38,6 +38,7 @@ class Oracle(ABC):
     """`query` finds rivals; `update` says which classes have moved since."""
 
     indexed = False  # whether the weights must be readable by feature
+    follows = True  # whether it wants to be told of moves
 
     def __init__(
         self, weights: Weights, X: Rows, Y: Labels, team: parallel.Team, seed: int, *, n_groups: int = 1
@@ -58,7 +59,7 @@ class Oracle(ABC):
             part = slice(chunk.start, chunk.stop)
             self.search(rows[part], targets[part], rivals[part])
 
-        self.team.run(answer, parallel.ranges(len(rows), CHUNK))
+        self.team.run(answer, parallel.ranges(len(rows), min(CHUNK, -(-len(rows) // self.team.size))))
         (missing,) = np.nonzero(rivals < 0)
         if len(missing):
             drawn = self.random.integers(self.weights.shape[0], size=(len(missing), 1))
