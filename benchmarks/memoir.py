@@ -227,7 +227,11 @@ def main() -> None:
         systems = [system for system in systems if system not in SLOW]  # they would take hours
     from longtail.metrics.table import align
 
-    rows = [in_own_process(folder, system, options.classes) for folder in options.folders for system in systems]
+    rows = []
+    for folder in options.folders:
+        for system in systems:
+            rows.append(in_own_process(folder, system, options.classes))
+            sys.stderr.write(f"{json.dumps(rows[-1])}\n")  # what there is, should the rest take too long
     sys.stdout.write(align(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]) + "\n")
     if options.plot:
         plot(rows, "model MB" if options.what == "l1" else "train CPU s", options.plot)

@@ -167,7 +167,9 @@ def main() -> None:
     rows = []
     for n_classes in options.classes:
         X, y = rows_of(options.folder, n_classes)
-        rows += [cost(name, X, y, options.queries) for name in options.oracles]
+        for name in options.oracles:
+            rows.append(cost(name, X, y, options.queries))
+            sys.stderr.write(f"{rows[-1]}\n")  # what there is, should the rest take too long
     sys.stdout.write(align(COLUMNS, rows) + "\n")
     if options.plot:
         plot(rows, options.plot)
