@@ -90,7 +90,8 @@ class SWGraph(Oracle):
         if moves.truncated:
             self.moved[moves.touched] += moves.truncated * np.sqrt(self.weights.store.counts[moves.touched])
         length = np.sqrt(np.maximum(self.weights.store.norms[moves.touched], 0.0))
-        far = moves.touched[self.moved[moves.touched] >= self.drift * length]
+        new = self.graph.at[moves.touched] < 0
+        far = moves.touched[new | (self.moved[moves.touched] >= self.drift * length)]
         self.moved[far] = 0.0
         heaviest = np.empty(HEAVIEST, np.uint32), np.empty(HEAVIEST, np.float32)
         kernels.relink(self.weights.store, self.graph, far, self.salt, *heaviest, self._beam(RELINK_BEAM))
