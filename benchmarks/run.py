@@ -1,8 +1,8 @@
 """All benchmarks, one after the other: `make bench`, or `python benchmarks/run.py FOLDER ...` with data of your own.
 
 Without folders: parser speed on a synthetic file, quality, starts and MACH on the ICD-10-CM corpus, prediction on its
-model.
-With folders (`train.txt` and `test.txt` each): quality, other systems, starts and growth on them as well.
+model, MEMOIR's oracles on synthetic rows.
+With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth and MEMOIR on them as well.
 Results go to bench-output/.
 """
 
@@ -40,6 +40,12 @@ def main() -> None:
         pecos = ["--pecos-python", options.pecos_python] if options.pecos_python else []
         run("peers.py", *options.folders, *pecos, "--json", str(output / "peers.json"))
         run("growth.py", *options.folders)
+        run("memoir.py", "table", *options.folders)
+        run("memoir.py", "table", *options.folders, "--classes", "500")
+        run("memoir.py", "l1", *options.folders)
+        run("memoir.py", "batches", *options.folders)
+    run("oracles.py", *options.folders[:1], "--plot", str(output / "oracles.png"))
+    run("oracles.py", *options.folders[:1], "--threads", "--classes", "18000")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longtail.data import TextFeatures as TextFeatures
     from longtail.data.read import read as read
     from longtail.methods import Mach as Mach
+    from longtail.methods import Memoir as Memoir
     from longtail.methods import OneVsAll as OneVsAll
     from longtail.methods import load as load
     from longtail.models import HashedModel as HashedModel
@@ -34,6 +35,7 @@ _HOME = {
     "HashedModel": "longtail.models",
     "LinearModel": "longtail.models",
     "Mach": "longtail.methods",
+    "Memoir": "longtail.methods",
     "OneVsAll": "longtail.methods",
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",

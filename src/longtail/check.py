@@ -31,7 +31,7 @@ def features(X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: 
     """
     if isinstance(X, list | tuple | np.ndarray) and len(X) and isinstance(X[0], str):
         raise InputError(
-            "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows that TextFeatures made"
+            "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows made by TextFeatures"
         )
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "accept_large_sparse": True}
     try:

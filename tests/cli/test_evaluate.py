@@ -62,7 +62,7 @@ def test_data_without_labels_is_an_error_and_not_a_zero(run, models, tmp_path):
     data.write_text('{"text": "cat"}\n')
     result = run("evaluate", models / "texts", data)
     assert result.exit_code == 1
-    assert result.stderr.endswith("has no labels that the model knows, so predictions cannot be compared with anything\n")
+    assert "has no labels that the model knows, so predictions cannot be compared with anything" in result.stderr
 
 
 @pytest.mark.parametrize("ks", ["one", "0", "1,,3", "-1", "", "1,0"])

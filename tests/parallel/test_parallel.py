@@ -134,3 +134,41 @@ def test_without_affinity_the_number_of_cores_counts(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert parallel.n_threads(None) == 1
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 4])
+def test_a_team_runs_every_block_once_in_every_round(n_jobs):
+    with parallel.Team(n_jobs) as team:
+        for size in (0, 1, 5, 40):
+            done, lock = [], threading.Lock()
+
+            def task(block, done=done, lock=lock):
+                with lock:
+                    done.append(block)
+
+            team.run(task, range(size))
+            assert sorted(done) == list(range(size))
+
+
+def test_a_team_keeps_its_threads_and_the_caller_is_one_of_them():
+    meet, names = threading.Barrier(2, timeout=10), set()
+
+    def task(block):
+        meet.wait()
+        names.add(threading.get_ident())
+
+    with parallel.Team(2) as team:
+        for _ in range(3):
+            team.run(task, range(2))
+    assert len(names) == 2
+    assert threading.get_ident() in names
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_an_error_in_a_team_reaches_the_caller(n_jobs):
+    def task(block):
+        if block == 5:
+            raise RuntimeError("block 5")
+
+    with parallel.Team(n_jobs) as team, pytest.raises(RuntimeError, match="block 5"):
+        team.run(task, range(8))

@@ -44,6 +44,7 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
         "model": model,
         "method": clf.method,
         "parameters": clf.saved_params(),
+        "measured": clf.measured(),
         "labels": inner.n_labels,
         "features": inner.n_features,
         "bias": inner.bias,
@@ -90,6 +91,7 @@ def _for_people(about: dict[str, Any]) -> Any:
         {
             "method": about["method"],
             "parameters": _pairs(about["parameters"]),
+            **{name.replace("_", " "): _pairs(values) for name, values in about["measured"].items()},
             "labels": about["labels"],
             "features": about["features"],
             "bias": str(about["bias"]),
@@ -118,8 +120,12 @@ def _buckets_for_people(about: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in values.items())
+def _pairs(values: Any) -> str:
+    """name=value, ...; a mapping within stands in brackets."""
+    if not isinstance(values, dict):
+        return str(values)
+    inner = {name: f"({_pairs(value)})" if isinstance(value, dict) else value for name, value in values.items()}
+    return ", ".join(f"{name}={value}" for name, value in inner.items())
 
 
 def _weights(clf: ExtremeClassifier, label: int, top: int) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def train(
     check_target(model, force=force)
     clf, features = estimator_of(method, method_options), text_features(text_options)
     dataset, read_seconds = read_data(data, reading, **({} if features is None else {"features": features}))
-    with step("Training", "labels") as training:
+    with step("Training", clf.progress_unit) as training:
         clf.fit(dataset, progress=training.update)
     save_seconds = save(clf, model)
     from longtail import store

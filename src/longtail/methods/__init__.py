@@ -11,11 +11,12 @@ from longtail import store
 from longtail.errors import ModelError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.mach import Mach
+from longtail.methods.memoir import Memoir
 from longtail.methods.one_vs_all import OneVsAll
 
-METHODS: dict[str, type[ExtremeClassifier]] = {OneVsAll.method: OneVsAll, Mach.method: Mach}
+METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, Memoir, Mach)}
 
-__all__ = ["METHODS", "ExtremeClassifier", "Mach", "OneVsAll", "load"]
+__all__ = ["METHODS", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "load"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
@@ -26,4 +27,4 @@ def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassif
         raise ModelError(
             folder, f"was trained by the method {training.method!r}, which this version lacks; it knows {known}"
         )
-    return METHODS[training.method]._fitted(model, training.params, where=folder)
+    return METHODS[training.method]._fitted(model, training.params, training.measured, where=folder)

@@ -19,7 +19,7 @@ from longtail.errors import InputError, ModelError
 from longtail.models import Explanation, Model, unit_rows
 from longtail.topk import TopK
 
-Progress = Callable[[int, int], None]  # labels done, labels in all
+Progress = Callable[[int, int], None]  # units (see `progress_unit`) done, and in all
 
 
 class ExtremeClassifier(ClassifierMixin, BaseEstimator):
@@ -27,6 +27,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_fit` takes dense X as it is
+    progress_unit: ClassVar[str] = "labels"  # what `progress` counts
     model_: Model
     classes_: np.ndarray
     multiclass_: bool
@@ -50,7 +51,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         y : sparse indicator (n, L), a list of label lists (any hashable names), or a 1-d array of classes.
         features : the fitted TextFeatures that made X; the model then takes raw texts.
         label_names, feature_names : names of the columns of y and X.
-        progress : called as progress(done, total) with numbers of labels.
+        progress : called as progress(done, total) with numbers of labels, or of what `progress_unit` says.
         """
         self.check_parameters()
         if isinstance(X, Dataset):
@@ -185,20 +186,39 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model to `folder`, replacing a model there in one step. `longtail.load` reads it back."""
         check_is_fitted(self)
-        store.write_model(folder, self.model_, store.Training(self.method, self.saved_params()))
+        store.write_model(folder, self.model_, store.Training(self.method, self.saved_params(), self.measured()))
 
     def saved_params(self) -> dict[str, Any]:
         """Parameters for the manifest: not `n_jobs` and `random_state`, which concern the run, and no arrays."""
         own = self.get_params().items()
         return {name: value for name, value in own if name not in ("n_jobs", "random_state") and np.ndim(value) == 0}
 
+    def measured(self) -> dict[str, Any]:
+        """What training measured that is worth keeping with the model, as plain JSON values."""
+        return {}
+
+    def _restore(self, measured: Mapping[str, Any]) -> None:
+        """Take back what `measured` gave; KeyError, TypeError, ValueError or OverflowError say that it did not."""
+
     @classmethod
-    def _fitted(cls, model: Model, params: Mapping[str, Any], *, where: str | os.PathLike[str]) -> Self:
+    def _fitted(
+        cls,
+        model: Model,
+        params: Mapping[str, Any],
+        measured: Mapping[str, Any] | None = None,
+        *,
+        where: str | os.PathLike[str],
+    ) -> Self:
         try:
             estimator = cls(**params)
             estimator.check_parameters()
         except (TypeError, InputError) as error:
             raise ModelError(where, f"has parameters that {cls.__name__} does not take: {error}") from error
+        try:
+            if measured:
+                estimator._restore(measured)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ModelError(where, f"has figures in 'measured' that {cls.__name__} did not write: {error}") from error
         if model.label_names is None:
             model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model

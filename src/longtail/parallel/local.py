@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Self, TypeVar
 
 Block = TypeVar("Block")
 Result = TypeVar("Result")
@@ -40,3 +40,38 @@ def run(task: Callable[[Block], Result], blocks: Iterable[Block], n_jobs: int | 
             yield pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Team:
+    """Threads that stay together for many short rounds of blocks, where starting threads anew would cost more than the
+    work. The calling thread is one of them. Use as a context: the threads end with it."""
+
+    def __init__(self, n_jobs: int | None) -> None:
+        self.size = n_threads(n_jobs)
+        self._pool = ThreadPoolExecutor(self.size - 1) if self.size > 1 else None
+
+    def run(self, task: Callable[[Block], object], blocks: Sequence[Block]) -> None:
+        """Run `task` on every block, and return when all are done."""
+        if self._pool is None or len(blocks) < 2:
+            for block in blocks:
+                task(block)
+            return
+        blocks_left = iter(blocks)  # a list's iterator hands out each block once, whichever thread asks
+
+        def work() -> None:
+            for block in blocks_left:
+                task(block)
+
+        others = [self._pool.submit(work) for _ in range(min(self.size, len(blocks)) - 1)]
+        try:
+            work()
+        finally:
+            for other in others:
+                other.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)

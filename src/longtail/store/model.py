@@ -24,10 +24,11 @@ KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}  # member `model` -
 
 @dataclass(frozen=True)
 class Training:
-    """How a model was made: the method's name and parameters, as plain JSON values."""
+    """How a model was made: the method's name, its parameters, and what it measured, as plain JSON values."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_model(path: str | os.PathLike[str], model: Model, training: Training) -> None:
@@ -39,6 +40,7 @@ def write_model(path: str | os.PathLike[str], model: Model, training: Training) 
         "method": training.method,
         "params": {name: _plain(value) for name, value in training.params.items()},
         "model": kind,
+        "measured": dict(training.measured),
         "n_labels": model.n_labels,
         "n_features": model.n_features,
         "bias": float(model.bias),
@@ -95,7 +97,8 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
         feature_names=None if feature_names is None else feature_names.tolist(),
         features=pipeline,
     )
-    return model, Training(member(meta, "method", str, where), member(meta, "params", dict, where))
+    measured = member({"measured": {}, **meta}, "measured", dict, where)  # folders of old have none
+    return model, Training(member(meta, "method", str, where), member(meta, "params", dict, where), measured)
 
 
 def model_size(path: str | os.PathLike[str]) -> int:

@@ -1,0 +1,52 @@
+"""What a parameter that is left at None means: the one home of these defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Parameters of Memoir that a preset decides; their meaning is told there. batch_size 0 stands for 100 sqrt(C)."""
+
+    lam: float
+    eta0: float
+    schedule: str
+    batch_size: int
+    passes: float
+    max_iter: int
+    project: bool
+    bias: float
+    n_groups: int
+    augment: bool
+
+
+# What works, chosen on held-out rows of wordnet-hypernym; docs/methods/memoir.md has the figures.
+DEFAULT = Settings(
+    lam=0.0, eta0=0.5, schedule="linear", batch_size=64, passes=6.0, max_iter=0, project=False, bias=0.3, n_groups=4,
+    augment=False,
+)  # fmt: skip
+# With l1 every batch truncates all weights of the classes it touches: fewer, larger batches cost less.
+# Table 4 of the paper, and its algorithm as written.
+PAPER = Settings(
+    lam=1.0, eta0=0.1, schedule="inverse", batch_size=0, passes=0.0, max_iter=25, project=True, bias=0.0, n_groups=1,
+    augment=True,
+)  # fmt: skip
+
+PRESETS = {
+    ("default", "l2"): DEFAULT,
+    ("default", "l1"): replace(DEFAULT, lam=1e-4, batch_size=512),
+    ("paper", "l2"): PAPER,
+    ("paper", "l1"): replace(PAPER, lam=1e-6),
+}
+NAMES = ("default", "paper")
+
+
+def settings_of(owner: Any) -> Settings:
+    """The preset of an estimator with the parameters that were given in place of its own."""
+    given = {field.name: getattr(owner, field.name) for field in fields(Settings)}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    if "passes" in chosen and "max_iter" not in chosen:
+        chosen["max_iter"] = 0  # the one that was given counts
+    return replace(PRESETS[owner.preset, owner.penalty], **chosen)

@@ -1,0 +1,37 @@
+"""Small problems for MEMOIR, and oracles at work on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import parallel
+from longtail.check import canonical_csr
+from longtail.methods.memoir.oracles import Exact, SimpleLSH, SWGraph
+from longtail.methods.memoir.store import Labels, Rows, Weights
+
+
+def classes_problem(seed, n=60, d=20, C=9, density=0.3):
+    """Unit rows near one of C centres, and their classes; every class occurs."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(C, d)) * (rng.random((C, d)) < density)
+    y = np.concatenate([np.arange(C), rng.integers(C, size=max(n - C, 0))])[:n]
+    X = centres[y] + 0.5 * rng.normal(size=(n, d)) * (rng.random((n, d)) < density)
+    X /= np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
+    return canonical_csr(sp.csr_array(X.astype(np.float32))), y
+
+
+def one_hot(y, C):
+    return sp.csr_array((np.ones(len(y), np.int32), y.astype(np.int32), np.arange(len(y) + 1)), shape=(len(y), C))
+
+
+def oracle_of(name, X, Y, n_groups=1, seed=0, team=None, **how):
+    """An oracle over zero weights for the rows of X."""
+    exact = name == "exact"
+    weights = Weights(Y.shape[1], X.shape[1], indexed=exact, n_groups=n_groups if exact else 1)
+    where = weights, Rows.of(X), Labels.of(Y), team or parallel.Team(1), seed
+    if exact:
+        return Exact(*where, n_groups=n_groups)
+    if name == "sw-graph":
+        return SWGraph(*where, n_groups=n_groups, **{"n_links": 4, "beam": 4, "drift": 0.0, **how})
+    return SimpleLSH(*where, n_groups=n_groups, **{"n_bits": 64, "n_candidates": 8, "augment": True, **how})
