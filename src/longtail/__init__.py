@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longtail.data import TextFeatures as TextFeatures
     from longtail.data.read import read as read
     from longtail.methods import OneVsAll as OneVsAll
+    from longtail.methods import PDSparse as PDSparse
     from longtail.methods import load as load
     from longtail.models import LinearModel as LinearModel
     from longtail.topk import TopK as TopK
@@ -31,6 +32,7 @@ _HOME = {
     "Dataset": "longtail.data",
     "LinearModel": "longtail.models",
     "OneVsAll": "longtail.methods",
+    "PDSparse": "longtail.methods",
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",
     "load": "longtail.methods",

@@ -11,10 +11,11 @@ from longtail import store
 from longtail.errors import ModelError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import OneVsAll
+from longtail.methods.pd_sparse import PDSparse
 
-METHODS: dict[str, type[ExtremeClassifier]] = {OneVsAll.method: OneVsAll}
+METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, PDSparse)}
 
-__all__ = ["METHODS", "ExtremeClassifier", "OneVsAll", "load"]
+__all__ = ["METHODS", "ExtremeClassifier", "OneVsAll", "PDSparse", "load"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:

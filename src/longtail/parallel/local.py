@@ -6,7 +6,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 Block = TypeVar("Block")
 Result = TypeVar("Result")
@@ -40,3 +41,14 @@ def run(task: Callable[[Block], Result], blocks: Iterable[Block], n_jobs: int | 
             yield pending.popleft().result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def team(n_jobs: int | None) -> Iterator[Callable[[Callable[[Any], Any], Iterable[Any]], list[Any]]]:
+    """Threads that stay, for work in many short rounds: `with team(2) as each: results = each(task, blocks)`."""
+    threads = n_threads(n_jobs)
+    if threads == 1:
+        yield lambda task, blocks: list(map(task, blocks))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield lambda task, blocks: list(pool.map(task, blocks))
