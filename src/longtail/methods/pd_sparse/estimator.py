@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,7 +17,7 @@ from longtail.models import LinearModel
 
 SEARCHES = ("part", "exact", "sampled")
 AUTO_C = (1.0, 10.0)
-AUTO_LAM = (0.03, 0.01)  # times C
+AUTO_LAM = 0.03  # times C
 FEW_ROWS, MOST_ROWS = 20, 2000  # held out by themselves: fewer say nothing, more say little else
 PART_LABELS = 100  # parts of fewer labels save nothing
 
@@ -40,7 +39,7 @@ class PDSparse(ExtremeClassifier):
         Weight of the loss against the penalties. "auto" and several values ("1,10" on the command line) are tried on
         held-out rows.
     lam : float, "auto", or several floats, default="auto"
-        Weight of the l1 penalty: larger means fewer weights. "auto" tries 0.03 C and 0.01 C. Several values are tried
+        Weight of the l1 penalty: larger means fewer weights. "auto" is 0.03 C. Several values are tried
         from the largest to the smallest, each going on from the one before.
     search : {"part", "exact", "sampled"}, default="part"
         Which labels a row is compared with: one of `nu` parts of them, drawn anew each time; all of them; a part, by a
@@ -55,8 +54,9 @@ class PDSparse(ExtremeClassifier):
     tol : float, default=1e-3
         Without held-out rows, training stops when a pass lowers the dual objective by less than this share.
     validation : float or array of row numbers, default=0.1
-        Share of the rows that are held out to choose and to stop, at most 2,000, or the numbers of these rows. They
-        are trained on in a last pass. Below 20 rows, and with 0, none are held out, and "auto" means C = 10.
+        Share of the rows that are held out to choose and to stop, at most 2,000, or the numbers of these rows. Where
+        they are more than 5 % of all, training is repeated on all rows in the end. Below 20 rows, and with 0, none are
+        held out, and C="auto" means 10.
     post_solve : bool, default=True
         Try to train the selected weights again without l1 penalty, and keep that where held-out rows agree. Without
         held-out rows it is done unasked.
@@ -190,7 +190,7 @@ class PDSparse(ExtremeClassifier):
             values = list(AUTO_C) if checked else [AUTO_C[-1]]
         pairs = []
         for C in sorted(values):
-            own = [share * C for share in (AUTO_LAM if checked else AUTO_LAM[-1:])] if factors is None else factors
+            own = [AUTO_LAM * C] if factors is None else factors
             pairs += [(C, lam) for lam in sorted(own, reverse=True)]
         if len(pairs) > 1 and not checked:
             raise InputError(

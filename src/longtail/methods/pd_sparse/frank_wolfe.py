@@ -2,16 +2,17 @@
 
 The problem (13) and its dual (14), over A = (alpha_ik), one block of variables per row i:
 
-    P(W) = sum_k 1/2 |w_k|^2 + lam |w_k|_1  +  C sum_i L(W'x_i, y_i)
-    G(A) = 1/2 sum_k |w_k|^2 + sum_i sum over negative k of alpha_ik,     w_k = prox(v_k),  v_k = X'alpha_k        (14), (15)
-    alpha_ik >= 0 for the labels k of row i, <= 0 for all others, both adding up to t_i in [0, C]                      (16)
+    P(W) = sum_k 1/2 |w_k|^2 + lam |w_k|_1  +  C sum_i L(W'x_i, y_i)                                      (13)
+    G(A) = 1/2 sum_k |w_k|^2 + sum_i sum over negative k of alpha_ik,                                     (14)
+           w_k = prox(v_k),  v_k = X'alpha_k                                                              (15)
+    alpha_ik >= 0 for the labels k of row i, <= 0 for all others, both adding up to t_i in [0, C]         (16)
 
 L is the separation ranking loss (2): one plus the best score of a negative label minus the worst of a positive one, or
 zero. -G(A) never exceeds P(W), and is equal to it at the optimum. A pass visits every row once, in random order:
 
-    1. search: the negative labels that violate the row's margin most join its active set                    (20), (24), (25)
-    2. the row's variables of active labels are moved to the minimum of (21), a projection                       (21), (22)
-    3. negative labels whose variable is zero leave the active set; v and w follow                                     (23)
+    1. search: the negative labels that violate the row's margin most join its active set    (20), (24), (25)
+    2. the row's variables of active labels are moved to the minimum of (21), by a projection           (22)
+    3. negative labels whose variable is zero leave the active set; v and w follow                      (23)
 
 Differs from the paper: rows are taken in mini-batches. Searches of a batch run in parallel against the weights before
 it; then rows are updated one after the other, with fresh scores of their active labels, so that no step raises G. A
@@ -36,6 +37,7 @@ from longtail import parallel
 from longtail.compiled import csr_parts, frozen
 from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
+from longtail.methods.pd_sparse.table_kernels import dual_parts
 from longtail.methods.pd_sparse.weights import Weights
 from longtail.models import row_squares
 
@@ -154,7 +156,7 @@ class Point:
 
 
 class FrankWolfe:
-    """The state of training; `C` and `lam` are those of now. Use `run_pass` between `set_strength` and `take`."""
+    """The state of training: `members` and `weights` belong together, and to `C` and `lam`."""
 
     def __init__(
         self,
@@ -169,14 +171,18 @@ class FrankWolfe:
     ) -> None:
         self.problem, self.sampled, self.returned, self.rng = problem, sampled, returned, rng
         self.run, self.threads = run, threads
-        self.C, self.lam, self.rate, self.visits = 1.0, 0.0, 1.0, 0
-        self.parts, self.selected = parts, False
-        self.members = Members.of(problem)
-        self.weights = Weights.empty(problem.n_features, problem.n_labels, parts)
+        self.parts = parts
+        self.start(1.0, 0.0)
         widest = int(np.diff(problem.X[2].view(np.int64)).max(initial=0))
-        self.buffers = [
-            (np.zeros(problem.n_labels, np.float32), np.empty(widest, np.float32)) for _ in range(threads)
-        ]
+        self.buffers = [(np.zeros(problem.n_labels, np.float32), np.empty(widest, np.float32)) for _ in range(threads)]
+
+    def start(self, C: float, lam: float) -> None:
+        """Begin anew, at alpha = 0."""
+        problem = self.problem
+        self.visits, self.selected, self.C = 0, False, C
+        self.members = Members.of(problem)
+        self.weights = Weights.empty(problem.n_features, problem.n_labels, self.parts)
+        self.set_strength(C, lam)
 
     # --- a pass ------------------------------------------------------------------------------------------------------
 
@@ -193,7 +199,7 @@ class FrankWolfe:
         """Algorithm 1 once over these rows, in random order; `report` hears how many rows are done."""
         order = self.rng.permutation(rows).astype(np.uint32)
         parts = self.rng.integers(self.parts, size=len(order))
-        seed = self.rng.integers(2**62)
+        seed = int(self.rng.integers(2**62))
         size = max(1, min(BATCH, len(order) // BATCHES))
         searching, updating, since = 0.0, 0.0, 0
         for batch in parallel.ranges(len(order), size):
@@ -294,6 +300,6 @@ class FrankWolfe:
 
     def dual(self) -> float:
         """G (14) of all rows; a row that is empty has alphas that move nothing, so they count as C."""
-        square, total = kernels.dual_parts(self.weights, np.float32(self.lam), self.members)
+        square, total = dual_parts(self.weights, np.float32(self.lam), self.members)
         empty = int((self.problem.squares[self.problem.active] == 0).sum())
         return 0.5 * square - total - self.C * empty

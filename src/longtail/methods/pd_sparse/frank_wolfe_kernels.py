@@ -1,7 +1,7 @@
-"""Compiled loops of frank_wolfe.py: the projection of a row's dual variables, and the tables that hold V and W.
+"""Compiled loops of Algorithm 1: the projection of a row's dual variables, and the tables of V that follow them.
 
-Labels are numbers from 0 to K - 1 that were drawn at random (weights.py). `weights`, `members` and `scratch` are the
-named tuples of weights.py and frank_wolfe.py. Indices are unsigned; sums of scores run in float64.
+`weights`, `members` and `scratch` are the named tuples of weights.py and frank_wolfe.py. Labels are numbers from 0 to
+K - 1 that were drawn at random. Indices are unsigned; sums of scores run in float64.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def project_pair(b, c, C, order_b, order_c, x, y):
         to_b = S_b - n * b[n] if n < len(b) else np.inf
         to_c = S_c - m * c[m] if m < len(c) else np.inf
         best, right = (m * S_b + n * S_c) / (n + m), min(to_b, to_c)
-        if best <= right or C <= right:
+        if best <= right or right >= C:
             break
         if to_b <= to_c:
             S_b += b[n]
@@ -196,11 +196,11 @@ def append_entry(weights, j, part, label, w):
 @kernel
 def insert(weights, j, label):
     """Give `label` a slot in the table of feature j; its new slot."""
-    slots, count = weights.slots, weights.count[j] + np.uint32(1)
+    slots, count = weights.slots, weights.filled[j] + np.uint32(1)
     if not has_room(count, weights.mask[j], weights.K):
         grow_table(weights, j)
     slot = find(slots, weights.start[j], weights.mask[j], label)
-    slots[slot].label, weights.count[j] = label, count
+    slots[slot].label, weights.filled[j] = label, count
     return slot
 
 
@@ -238,7 +238,7 @@ def space_for(weights, X_indices, start, end, n):
     for p in range(start, end):
         j = X_indices[p]
         size = np.int64(weights.mask[j]) + 1
-        while not has_room(weights.count[j] + np.uint32(n), size - 1, weights.K):
+        while not has_room(weights.filled[j] + np.uint32(n), size - 1, weights.K):
             size *= 2
             slots += size
         if weights.row_of[j] == NOWHERE:
@@ -338,9 +338,6 @@ def update_rows(rows, begin, X, squares, n_positive, found, C, lam, selected, we
     return len(rows), DONE
 
 
-# --- between passes --------------------------------------------------------------------------------------------------
-
-
 @kernel
 def restore_rows(rows, begin, X, weights, members, scratch):
     """V += X'A over `rows`: the tables that belong to given alphas. Returns as `update_rows`."""
@@ -358,74 +355,3 @@ def restore_rows(rows, begin, X, weights, members, scratch):
         for p in range(start, end):
             change_feature(weights, X_indices[p], X_data[p], n, np.float32(np.inf), False, scratch)
     return len(rows), DONE
-
-
-@kernel
-def count_nonzeros(weights, lam, out):
-    """out[j, part] = how many labels of the part have w != 0."""
-    out[:] = 0
-    for j in range(len(weights.start)):
-        start = weights.start[j]
-        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
-            label = weights.slots[slot].label
-            if label != EMPTY and prox(weights.slots[slot].v, lam) != np.float32(0.0):
-                out[j, label // weights.part_width] += np.uint32(1)
-
-
-@kernel
-def fill_lists(weights, lam):
-    """Fill lists and rows, which are empty, from the tables."""
-    for j in range(len(weights.start)):
-        start, row = weights.start[j], weights.row_of[j]
-        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
-            label = weights.slots[slot].label
-            if label == EMPTY:
-                continue
-            w = prox(weights.slots[slot].v, lam)
-            weights.slots[slot].at = NOWHERE
-            if row != NOWHERE:
-                weights.rows[row, label] = w
-            elif w != np.float32(0.0):
-                weights.slots[slot].at = append_entry(weights, j, label // weights.part_width, label, w)
-
-
-@kernel
-def copy_selected(weights, lam, out):
-    """Copy the v with |v| > lam to other tables, which have room for them."""
-    for j in range(len(weights.start)):
-        start = weights.start[j]
-        for source in range(start, start + np.uint64(weights.mask[j]) + ONE):
-            label, v = weights.slots[source].label, weights.slots[source].v
-            if label != EMPTY and prox(v, lam) != np.float32(0.0):
-                slot = find(out.slots, out.start[j], out.mask[j], label)
-                out.slots[slot].label, out.slots[slot].v = label, v
-                out.count[j] += np.uint32(1)
-
-
-@kernel
-def list_weights(weights, lam, features, labels, values):
-    """The nonzeros of W, one after the other."""
-    at = 0
-    for j in range(len(weights.start)):
-        start = weights.start[j]
-        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
-            label, w = weights.slots[slot].label, prox(weights.slots[slot].v, lam)
-            if label != EMPTY and w != np.float32(0.0):
-                features[at], labels[at], values[at] = j, label, w
-                at += 1
-
-
-@kernel
-def dual_parts(weights, lam, members):
-    """sum_k |w_k|^2 and the sum of all positive alphas: what the dual objective (14) is made of."""
-    square, total = 0.0, 0.0
-    for j in range(len(weights.start)):
-        start = weights.start[j]
-        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
-            if weights.slots[slot].label != EMPTY:
-                square += np.float64(prox(weights.slots[slot].v, lam)) ** 2
-    for i in range(len(members.start)):
-        first = members.start[i]
-        for at in range(first, first + np.uint64(members.size[i])):
-            total += max(members.held[at].alpha, 0.0)
-    return square, total

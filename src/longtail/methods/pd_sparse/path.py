@@ -1,10 +1,14 @@
 """From parameters to weights: the choice of C and lam on held-out rows, when to stop, and the post-solve.
 
-Section 5 of the paper chooses lam on held-out data and stops when three passes bring no gain there. Here C is chosen,
-too, since its best value differs from data to data by a factor of ten and more. To keep that cheap, each pair (C, lam)
-of the path is trained for two passes over a sample of the rows, beginning with the largest lam of each C and going on
-from there to the smaller ones. The best pair goes on from where it stood, over all rows. A last pass takes the held-out
-rows in as well.
+Section 5 of the paper chooses lam on held-out data, and stops when three passes bring no gain there. Here C can be
+chosen, too: its best value differs from data to data by a factor of ten and more. Stages of training:
+
+    path         each pair (C, lam) is trained for two passes over a sample of the rows, lam falling, each going on from
+                 the one before; a new C begins anew. The best pair on held-out rows is taken.
+    train        passes over all rows that are not held out, from zero, until there is no more gain; the best counts.
+    post-solve   the l2 problem on the selected weights (section 4.3); undone where held-out rows are against it.
+    refit        where the held-out rows are many of all rows, so that it would be a loss not to learn from them:
+                 as many passes over all rows, from zero, as were best.
 """
 
 from __future__ import annotations
@@ -16,12 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail import metrics
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Point
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe
 from longtail.topk import TopK
 
-PROBE_ROWS, PROBE_PASSES = 8000, 2
+PROBE_ROWS, PROBE_PASSES = 6000, 2
 PATIENCE = 3  # passes without gain on held-out rows
-POST_PASSES = 2
+REFIT_SHARE = 0.05  # of all rows, above which held-out rows are trained on in the end
+POST_PASSES = 1
 DEPTH = 5  # precision is looked at for so many labels
 
 
@@ -60,21 +65,24 @@ class Path:
         self.visited, self.planned = 0, 1
 
     def run(self, pairs: Sequence[tuple[float, float]], *, post_solve: bool) -> None:
-        """Leaves the solver at the best of the pairs (C, lam), trained on all rows."""
-        checked = len(self.held_out) > 0
+        """Leaves the solver at the best of the pairs (C, lam), trained."""
+        all_rows = np.concatenate([self.training, self.held_out])
+        refit = len(self.held_out) > REFIT_SHARE * len(all_rows)
         sample = self.solver.rng.permutation(self.training)[:PROBE_ROWS]
-        steps = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
-        self.planned = steps + self.max_iter * len(self.training) + len(self.held_out)
-        if len(pairs) > 1:
-            self.solver.go_back(self._best_pair(pairs, sample))
-        else:
-            self.solver.set_strength(*pairs[0])
-        self._train(self.max_iter - checked)
-        improves = post_solve and checked and self._post_solve_improves()
-        if checked:
-            self._pass("refit", np.concatenate([self.training, self.held_out]))
-        if improves or (post_solve and not checked):
-            self._post_solve(np.concatenate([self.training, self.held_out]))
+        path = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
+        self.planned = path + self.max_iter * (1 + refit) * len(all_rows)
+        pair = self._best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
+        self.solver.start(*pair)
+        best = self._train()
+        checked = len(self.held_out) > 0
+        if post_solve:
+            post_solve = self._post_solve(undo=refit) if checked else True
+        if refit:
+            self.solver.start(*pair)
+            for _ in range(best):
+                self._pass("refit", all_rows)
+        if post_solve and (refit or not checked):
+            self._select(all_rows)
 
     @property
     def chosen(self) -> tuple[float, float]:
@@ -82,47 +90,47 @@ class Path:
         last = [done for done in self.history if done.stage in ("train", "refit")][-1]
         return last.C, last.lam
 
-    def _best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> Point:
-        start, best, score = self.solver.point(), None, -1.0
-        for at, (C, lam) in enumerate(pairs):
-            if at and C != pairs[at - 1][0]:
-                self.solver.go_back(start)
-            self.solver.set_strength(C, lam)
+    def _best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> tuple[float, float]:
+        best, score, last = pairs[0], -1.0, np.nan
+        for C, lam in pairs:
+            if last == C:
+                self.solver.set_strength(C, lam)
+            else:
+                self.solver.start(C, lam)
+            last = C
             for _ in range(PROBE_PASSES):
-                self._pass("path", sample)
-            if self.history[-1].precision > score:
-                best, score = self.solver.point(), self.history[-1].precision
-        assert best is not None
+                done = self._pass("path", sample)
+            if done.precision > score:
+                best, score = (C, lam), done.precision
         return best
 
-    def _train(self, passes: int) -> None:
-        """Passes over the training rows until there is no more gain; ends at the best of them."""
-        best, score, since, objective = None, -1.0, 0, np.inf
-        for _ in range(passes):
+    def _train(self) -> int:
+        """Passes over the training rows until there is no more gain; ends at the best of them, and tells which."""
+        best, at, score, objective = None, 0, -1.0, np.inf
+        for number in range(1, self.max_iter + 1):
             done = self._pass("train", self.training)
             if len(self.held_out) == 0:
                 if objective - done.objective <= self.tol * abs(done.objective):
-                    return
+                    break
                 objective = done.objective
             elif done.precision > score:
-                best, score, since = self.solver.point(), done.precision, 0
-            else:
-                since += 1
-                if since == PATIENCE:
-                    break
-        if since and best is not None:
+                best, at, score = self.solver.point(), number, done.precision
+            elif number - at == PATIENCE:
+                break
+        if best is not None and at < number:
             self.solver.go_back(best)
+        return at
 
-    def _post_solve_improves(self) -> bool:
-        """Try the post-solve on the held-out rows, and undo it."""
-        before, point = self.precision(), self.solver.point()
-        weights = self.solver.weights
-        self._post_solve(self.training)
+    def _post_solve(self, *, undo: bool) -> bool:
+        """Whether the post-solve raises the precision on held-out rows; it is undone if not, or if it is to be."""
+        before, point, weights = self.precision(), self.solver.point(), self.solver.weights
+        self._select(self.training)
         better = self.history[-1].precision > before
-        self.solver.take_back(point, weights)
+        if undo or not better:
+            self.solver.take_back(point, weights)
         return better
 
-    def _post_solve(self, rows: np.ndarray) -> None:
+    def _select(self, rows: np.ndarray) -> None:
         self.solver.select()
         for _ in range(POST_PASSES):
             self._pass("post-solve", rows)

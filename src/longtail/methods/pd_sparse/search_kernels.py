@@ -23,8 +23,8 @@ def random_bits(state):
 
 @kernel
 def sample_features(X_data, start, end, rate, seed, out):
-    """out[p] = the factor of the p-th feature of a row: x itself if rate = 1, else |x|_1 sign(x) / d~ for each time that
-    it is drawn, so that sum_j out_j w_kj is the unbiased estimate of (25).
+    """out[p] = the factor of the p-th feature of a row: x itself if rate = 1, else |x|_1 sign(x) / d~ for each time
+    that it is drawn, so that sum_j out_j w_kj is the unbiased estimate of (25).
 
     The d~ = d / rate draws have the probabilities |x_j| / |x|_1; they are spaced evenly behind a random first one."""
     d = end - start

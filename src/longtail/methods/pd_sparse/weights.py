@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
+from longtail.methods.pd_sparse import table_kernels
 
 SLOT = np.dtype([("label", np.uint32), ("v", np.float32), ("at", np.uint32)])
 ENTRY = np.dtype([("label", np.uint32), ("w", np.float32)])
@@ -37,7 +38,7 @@ class Weights(NamedTuple):
     slots: np.ndarray
     start: np.ndarray  # (D,) where a feature's table begins
     mask: np.ndarray  # (D,) its number of slots, less one
-    count: np.ndarray  # (D,) its labels
+    filled: np.ndarray  # (D,) how many labels it has
     free: np.ndarray  # (SIZES,) tables that are not in use any more, by size; each names the next in its first slot
     used: np.ndarray  # (2,) slots and entries handed out so far
     entries: np.ndarray
@@ -81,7 +82,7 @@ class Weights(NamedTuple):
     def nonzeros(self, lam: float) -> np.ndarray:
         """How many labels have w != 0, by feature and part."""
         counts = np.empty_like(self.list_size)
-        kernels.count_nonzeros(self, np.float32(lam), counts)
+        table_kernels.count_nonzeros(self, np.float32(lam), counts)
         return counts
 
     def rebuild(self, lam: float) -> Weights:
@@ -102,20 +103,20 @@ class Weights(NamedTuple):
             rows=np.zeros((len(frequent), self.K), np.float32),
         )
         new.used[1] = ends[-1]
-        kernels.fill_lists(new, np.float32(lam))
+        table_kernels.fill_lists(new, np.float32(lam))
         return new
 
     def selected(self, lam: float) -> Weights:
         """Tables of the v that make a weight, |v| > lam, and of no others (section 4.3)."""
         chosen = Weights.empty(len(self.start), self.K, self.n_parts, self.nonzeros(lam).sum(axis=1))
-        kernels.copy_selected(self, np.float32(lam), chosen)
+        table_kernels.copy_selected(self, np.float32(lam), chosen)
         return chosen
 
     def to_csr(self, lam: float, number_of: np.ndarray) -> sp.csr_array:
         """W with a row per label, given the number that each label has here."""
         total = int(self.nonzeros(lam).sum())
         features, labels, values = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.float32)
-        kernels.list_weights(self, np.float32(lam), features, labels, values)
+        table_kernels.list_weights(self, np.float32(lam), features, labels, values)
         by_number = sp.csr_array(sp.coo_array((values, (labels, features)), shape=(self.K, len(self.start))))
         W = sp.csr_array(by_number[number_of])
         W.sort_indices()
