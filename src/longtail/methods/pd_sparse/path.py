@@ -151,7 +151,7 @@ class Path:
             len(rows),
             self.precision(),
             solver.dual(),
-            float(solver.members.size[rows].mean()),
+            float(solver.members.size[rows].sum()) / max(len(rows), 1),
             weights / solver.problem.n_features,
         )
         self.history.append(done)
