@@ -1,7 +1,7 @@
 """All benchmarks, one after the other: `make bench`, or `python benchmarks/run.py FOLDER ...` with data of your own.
 
 Without folders: parser speed on a synthetic file, quality and starts on the ICD-10-CM corpus, prediction on its model.
-With folders (`train.txt` and `test.txt` each): quality, other systems, starts and growth on them as well.
+With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth and PD-Sparse on them as well.
 Results go to bench-output/.
 """
 
@@ -36,6 +36,9 @@ def main() -> None:
         pecos = ["--pecos-python", options.pecos_python] if options.pecos_python else []
         run("peers.py", *options.folders, *pecos, "--json", str(output / "peers.json"))
         run("growth.py", *options.folders)
+        run("pd_sparse.py", "table", *options.folders, "--json", str(output / "pd-sparse.json"))
+        run("pd_sparse.py", "curve", *options.folders)
+        run("pd_sparse.py", "growth", *options.folders)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from longtail.models import LinearModel
 
 SEARCHES = ("part", "exact", "sampled")
 AUTO_C = (1.0, 10.0)
-AUTO_LAM = 0.03  # times C
+AUTO_LAM = 0.02  # times C
 FEW_ROWS, MOST_ROWS = 20, 2000  # held out by themselves: fewer say nothing, more say little else
 PART_LABELS = 100  # parts of fewer labels save nothing
 
@@ -39,12 +39,12 @@ class PDSparse(ExtremeClassifier):
         Weight of the loss against the penalties. "auto" and several values ("1,10" on the command line) are tried on
         held-out rows.
     lam : float, "auto", or several floats, default="auto"
-        Weight of the l1 penalty: larger means fewer weights. "auto" is 0.03 C. Several values are tried
+        Weight of the l1 penalty: larger means fewer weights. "auto" is 0.02 C. Several values are tried
         from the largest to the smallest, each going on from the one before.
     search : {"part", "exact", "sampled"}, default="part"
         Which labels a row is compared with: one of `nu` parts of them, drawn anew each time; all of them; a part, by a
         sample of the row's features.
-    nu : int, default=3
+    nu : int, default=5
         Number of parts that the labels are divided into; parts have 100 labels at the least.
     returned : int, default=4
         Labels that a search returns. They double when searching takes most of the time.
@@ -112,7 +112,7 @@ class PDSparse(ExtremeClassifier):
         *,
         lam: float | str | Sequence[float] = "auto",
         search: str = "part",
-        nu: int = 3,
+        nu: int = 5,
         returned: int = 4,
         max_iter: int = 5,
         tol: float = 1e-3,

@@ -23,7 +23,7 @@ from longtail import metrics
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe
 from longtail.topk import TopK
 
-PROBE_ROWS, PROBE_PASSES = 6000, 2
+PROBE_ROWS, PROBE_PASSES = 4000, 2
 PATIENCE = 3  # passes without gain on held-out rows
 REFIT_SHARE = 0.05  # of all rows, above which held-out rows are trained on in the end
 POST_PASSES = 1
@@ -73,7 +73,7 @@ class Path:
         self.planned = path + self.max_iter * (1 + refit) * len(all_rows)
         pair = self._best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
         self.solver.start(*pair)
-        best = self._train()
+        best = self._train(keep=not refit)
         checked = len(self.held_out) > 0
         if post_solve:
             post_solve = self._post_solve(undo=refit) if checked else True
@@ -104,8 +104,8 @@ class Path:
                 best, score = (C, lam), done.precision
         return best
 
-    def _train(self) -> int:
-        """Passes over the training rows until there is no more gain; ends at the best of them, and tells which."""
+    def _train(self, *, keep: bool) -> int:
+        """Passes over the training rows until there is no more gain; tells which was best, and ends there if `keep`."""
         best, at, score, objective = None, 0, -1.0, np.inf
         for number in range(1, self.max_iter + 1):
             done = self._pass("train", self.training)
@@ -117,7 +117,7 @@ class Path:
                 best, at, score = self.solver.point(), number, done.precision
             elif number - at == PATIENCE:
                 break
-        if best is not None and at < number:
+        if keep and best is not None and at < number:
             self.solver.go_back(best)
         return at
 
