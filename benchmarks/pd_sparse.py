@@ -1,7 +1,7 @@
 """PD-Sparse on real data, in the shape of its paper's tables, beside one-vs-all.
 
     python benchmarks/pd_sparse.py table FOLDER ... [--json FILE]       Tables 1 to 3: time, size, precision, k_A, k_W
-    python benchmarks/pd_sparse.py curve FOLDER ... [--output DIR]      precision against size: lam beside OneVsAll's prune
+    python benchmarks/pd_sparse.py curve FOLDER ... [--output DIR]      precision against size, beside OneVsAll's
     python benchmarks/pd_sparse.py growth FOLDER ... [--output DIR]     a pass against the number of labels, 1x to 8x
 
 Folders as for quality.py. Every row of the table is a process of its own on one thread, with kernels compiled before

@@ -134,3 +134,19 @@ def test_without_affinity_the_number_of_cores_counts(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert parallel.n_threads(None) == 1
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_a_team_works_in_rounds_and_keeps_the_order(n_jobs):
+    with parallel.team(n_jobs) as each:
+        for size in (0, 1, 20):
+            assert each(lambda block: block**2, range(size)) == [block**2 for block in range(size)]
+        with pytest.raises(ZeroDivisionError):
+            each(lambda block: 1 // block, [1, 0])
+        assert each(str, [1]) == ["1"]
+
+
+def test_a_team_has_its_threads_at_work_at_the_same_time():
+    both = threading.Barrier(2, timeout=30)
+    with parallel.team(2) as each:
+        assert sorted(each(lambda block: both.wait(), range(2))) == [0, 1]
