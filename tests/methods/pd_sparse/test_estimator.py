@@ -205,7 +205,7 @@ def test_bad_parameters_are_named_at_fit(name, value, wanted):
 
 def test_the_command_line_trains_predicts_evaluates_inspects_and_explains(tmp_path):
     words = ["apple", "bridge", "cat", "drum", "engine", "forest"]
-    rows = [{"text": f"{word} {words[i % 5]} thing", "labels": [word.upper()]} for i in range(40) for word in words]
+    rows = [{"text": f"{word} number {i}", "labels": [word.upper()]} for i in range(40) for word in words]
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
 

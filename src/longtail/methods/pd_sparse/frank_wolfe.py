@@ -212,7 +212,8 @@ class FrankWolfe:
                 self._rebuild(since)
                 since = 0
             report(batch.stop)
-        self._rebuild(since)
+        if since:
+            self._rebuild(since)
         if searching > 2 * SLOT_WORK * updating and not self.selected:
             self.returned = min(2 * self.returned, MOST_RETURNED)  # section 4.4
 

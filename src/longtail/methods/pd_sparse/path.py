@@ -143,7 +143,6 @@ class Path:
             self.report(min(1.0, self.visited / self.planned))
 
         solver.run_pass(rows, report)
-        weights = int(solver.weights.nonzeros(solver.lam).sum())
         done = Pass(
             stage,
             solver.C,
@@ -152,7 +151,7 @@ class Path:
             self.precision(),
             solver.dual(),
             float(solver.members.size[rows].sum()) / max(len(rows), 1),
-            weights / solver.problem.n_features,
+            solver.weights.n_weights / solver.problem.n_features,
         )
         self.history.append(done)
         return done

@@ -79,6 +79,11 @@ class Weights(NamedTuple):
     def n_parts(self) -> int:
         return int(self.list_size.shape[1])
 
+    @property
+    def n_weights(self) -> int:
+        """How many w are not zero, as of the last `rebuild`."""
+        return int(self.list_size.sum()) + int(np.count_nonzero(self.rows))
+
     def nonzeros(self, lam: float) -> np.ndarray:
         """How many labels have w != 0, by feature and part."""
         counts = np.empty_like(self.list_size)
