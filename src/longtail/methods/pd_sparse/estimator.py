@@ -48,7 +48,7 @@ class PDSparse(ExtremeClassifier):
         Number of parts that the labels are divided into; parts have 100 labels at the least.
     returned : int, default=4
         Labels that a search returns. They double when searching takes most of the time.
-    max_iter : int, default=5
+    max_iter : int, default=4
         Passes over the rows at the most, not counting those that choose C and lam. Training stops when three passes
         bring no gain on the held-out rows, and keeps the best.
     tol : float, default=1e-3
@@ -58,8 +58,7 @@ class PDSparse(ExtremeClassifier):
         they are more than 5 % of all, training is repeated on all rows in the end. Below 20 rows, and with 0, none are
         held out, and C="auto" means 10.
     post_solve : bool, default=True
-        Try to train the selected weights again without l1 penalty, and keep that where held-out rows agree. Without
-        held-out rows it is done unasked.
+        Try to train the selected weights again without l1 penalty, and keep that where held-out rows agree.
     bias : float, default=0.0
         Value of a constant feature added to every row. 0 adds none, as in the paper.
     normalize : bool, default=False
@@ -114,7 +113,7 @@ class PDSparse(ExtremeClassifier):
         search: str = "part",
         nu: int = 5,
         returned: int = 4,
-        max_iter: int = 5,
+        max_iter: int = 4,
         tol: float = 1e-3,
         validation: float | Sequence[int] | np.ndarray = 0.1,
         post_solve: bool = True,

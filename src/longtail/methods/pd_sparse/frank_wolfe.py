@@ -169,17 +169,16 @@ class FrankWolfe:
         run: Callable[..., list],
         threads: int,
     ) -> None:
-        self.problem, self.sampled, self.returned, self.rng = problem, sampled, returned, rng
-        self.run, self.threads = run, threads
-        self.parts = parts
-        self.start(1.0, 0.0)
+        self.problem, self.parts, self.sampled, self.first_returned = problem, parts, sampled, returned
+        self.rng, self.run, self.threads = rng, run, threads
         widest = int(np.diff(problem.X[2].view(np.int64)).max(initial=0))
         self.buffers = [(np.zeros(problem.n_labels, np.float32), np.empty(widest, np.float32)) for _ in range(threads)]
+        self.start(1.0, 0.0)
 
     def start(self, C: float, lam: float) -> None:
         """Begin anew, at alpha = 0."""
         problem = self.problem
-        self.visits, self.selected, self.C = 0, False, C
+        self.visits, self.selected, self.C, self.returned = 0, False, C, self.first_returned
         self.members = Members.of(problem)
         self.weights = Weights.empty(problem.n_features, problem.n_labels, self.parts)
         self.set_strength(C, lam)

@@ -74,15 +74,13 @@ class Path:
         pair = self._best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
         self.solver.start(*pair)
         best = self._train(keep=not refit)
-        checked = len(self.held_out) > 0
-        if post_solve:
-            post_solve = self._post_solve(undo=refit) if checked else True
+        better = post_solve and len(self.held_out) > 0 and self._post_solve(undo=refit)
         if refit:
             self.solver.start(*pair)
             for _ in range(best):
                 self._pass("refit", all_rows)
-        if post_solve and (refit or not checked):
-            self._select(all_rows)
+            if better:
+                self._select(all_rows)
 
     @property
     def chosen(self) -> tuple[float, float]:
