@@ -2,7 +2,8 @@
 
 Without folders: parser speed on a synthetic file, quality, starts and MACH on the ICD-10-CM corpus, prediction on its
 model, MEMOIR's oracles on synthetic rows.
-With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth and MEMOIR on them as well.
+With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth, PD-Sparse and MEMOIR on them
+as well.
 Results go to bench-output/.
 """
 
@@ -40,6 +41,9 @@ def main() -> None:
         pecos = ["--pecos-python", options.pecos_python] if options.pecos_python else []
         run("peers.py", *options.folders, *pecos, "--json", str(output / "peers.json"))
         run("growth.py", *options.folders)
+        run("pd_sparse.py", "table", *options.folders, "--json", str(output / "pd-sparse.json"))
+        run("pd_sparse.py", "curve", *options.folders)
+        run("pd_sparse.py", "growth", *options.folders)
         run("memoir.py", "table", *options.folders)
         run("memoir.py", "table", *options.folders, "--classes", "500")
         run("memoir.py", "l1", *options.folders)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longtail.methods import Mach as Mach
     from longtail.methods import Memoir as Memoir
     from longtail.methods import OneVsAll as OneVsAll
+    from longtail.methods import PDSparse as PDSparse
     from longtail.methods import load as load
     from longtail.models import HashedModel as HashedModel
     from longtail.models import LinearModel as LinearModel
@@ -37,6 +38,7 @@ _HOME = {
     "Mach": "longtail.methods",
     "Memoir": "longtail.methods",
     "OneVsAll": "longtail.methods",
+    "PDSparse": "longtail.methods",
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",
     "load": "longtail.methods",

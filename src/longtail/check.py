@@ -254,6 +254,36 @@ def _fits(value: Any, whole: bool) -> bool:
         return False
 
 
+def candidates(owner: Any, name: str, *, least: float | None = None, above: float | None = None) -> list[float] | None:
+    """The parameter `name` of `owner`: one number or several, perhaps as text ("1,10"); None for "auto"."""
+    value: Any = getattr(owner, name)
+    if isinstance(value, str) and value == "auto":
+        return None
+    bounds = f" of at least {least}" if least is not None else f" above {above}" if above is not None else ""
+    parts = value.split(",") if isinstance(value, str) else np.atleast_1d(np.asarray(value, object)).ravel().tolist()
+    try:
+        found = [math.nan if isinstance(part, bool | np.bool_) else float(part) for part in parts]
+    except (TypeError, ValueError, OverflowError):
+        found = []
+    low = [(least is not None and part < least) or (above is not None and part <= above) for part in found]
+    if not found or any(low) or not all(map(math.isfinite, found)):
+        raise InputError(
+            f"The '{name}' parameter of {_owner(owner)} must be \"auto\" or one or more numbers{bounds}. "
+            f"Got {value!r} instead."
+        )
+    return found
+
+
+def row_numbers(owner: Any, name: str, n_samples: int) -> np.ndarray:
+    """The parameter `name` of `owner`, an array of row numbers, none of them twice."""
+    rows = np.asarray(getattr(owner, name))
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or (rows.size and (rows.min() < 0 or rows.max() >= n_samples)):
+        raise InputError(
+            f"The '{name}' parameter of {_owner(owner)} must be a list of row numbers from 0 to {n_samples - 1}"
+        )
+    return np.unique(rows)
+
+
 def per_label(owner: Any, name: str, n_labels: int) -> np.ndarray:
     """The parameter `name` of `owner`, a positive number for all labels or one for each, as an array of n_labels."""
     values = np.asarray(getattr(owner, name))

@@ -28,7 +28,12 @@ EXPECTED_FAILURES = {
 
 METHOD_CLASSES = list(METHODS.values())
 # By method: a parameter that says how closely the data is fitted, a value too small, and one that suits small data.
-STRENGTH = {"one-vs-all": ("C", 0.01, 10.0), "memoir": ("eta0", 0.01, 10.0), "mach": ("n_epochs", 1, 60)}
+STRENGTH = {
+    "one-vs-all": ("C", 0.01, 10.0),
+    "pd-sparse": ("C", 0.01, 10.0),
+    "memoir": ("eta0", 0.01, 10.0),
+    "mach": ("n_epochs", 1, 60),
+}
 
 
 def strong(method):

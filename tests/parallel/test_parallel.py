@@ -172,3 +172,13 @@ def test_an_error_in_a_team_reaches_the_caller(n_jobs):
 
     with parallel.Team(n_jobs) as team, pytest.raises(RuntimeError, match="block 5"):
         team.run(task, range(8))
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_a_team_returns_results_in_the_order_of_blocks_and_survives_an_error(n_jobs):
+    with parallel.Team(n_jobs) as team:
+        for size in (0, 1, 20):
+            assert team.run(lambda block: block**2, range(size)) == [block**2 for block in range(size)]
+        with pytest.raises(ZeroDivisionError):
+            team.run(lambda block: 1 // block, [1, 0])
+        assert team.run(str, [1]) == ["1"]

@@ -26,6 +26,8 @@ STYLE: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--hel
 
 def option(name: str, kind: Any, flag: str, **how: Any) -> inspect.Parameter:
     """An optional keyword `name` of a command; None when it is not given."""
+    if kind is number_or_word:
+        kind, how = str, {**how, "parser": number_or_word}
     annotation = Annotated[kind | None, typer.Option(flag, **how)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -55,9 +57,20 @@ def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
 
 
 def option_type(hint: Any) -> Any:
-    """What a terminal can spell of a parameter's type: a number, a word, a switch, or a pair of these; else None."""
+    """What a terminal can spell of a parameter's type: a number, a word, either, a switch, or a pair of these;
+    None where it can spell none of it."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if float in members and str in members:
+        return number_or_word
     return next((member for member in members if member in SIMPLE or typing.get_origin(member) is tuple), None)
+
+
+def number_or_word(text: str) -> float | str:
+    """For a parameter such as `float | str`."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def default_text(value: Any) -> str:

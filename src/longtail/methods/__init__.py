@@ -13,10 +13,11 @@ from longtail.methods.base import ExtremeClassifier
 from longtail.methods.mach import Mach
 from longtail.methods.memoir import Memoir
 from longtail.methods.one_vs_all import OneVsAll
+from longtail.methods.pd_sparse import PDSparse
 
-METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, Memoir, Mach)}
+METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, PDSparse, Memoir, Mach)}
 
-__all__ = ["METHODS", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "load"]
+__all__ = ["METHODS", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSparse", "load"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:

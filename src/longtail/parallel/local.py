@@ -50,17 +50,16 @@ class Team:
         self.size = n_threads(n_jobs)
         self._pool = ThreadPoolExecutor(self.size - 1) if self.size > 1 else None
 
-    def run(self, task: Callable[[Block], object], blocks: Sequence[Block]) -> None:
-        """Run `task` on every block, and return when all are done."""
+    def run(self, task: Callable[[Block], Result], blocks: Sequence[Block]) -> list[Result]:
+        """The results of `task` on all blocks, in their order, when all are done."""
         if self._pool is None or len(blocks) < 2:
-            for block in blocks:
-                task(block)
-            return
-        blocks_left = iter(blocks)  # a list's iterator hands out each block once, whichever thread asks
+            return [task(block) for block in blocks]
+        results: dict[int, Result] = {}
+        blocks_left = enumerate(blocks)  # hands out each block once, whichever thread asks
 
         def work() -> None:
-            for block in blocks_left:
-                task(block)
+            for number, block in blocks_left:
+                results[number] = task(block)
 
         others = [self._pool.submit(work) for _ in range(min(self.size, len(blocks)) - 1)]
         try:
@@ -68,6 +67,7 @@ class Team:
         finally:
             for other in others:
                 other.result()
+        return [results[number] for number in range(len(blocks))]
 
     def __enter__(self) -> Self:
         return self

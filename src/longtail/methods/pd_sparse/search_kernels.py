@@ -1,0 +1,220 @@
+"""Compiled loops of the search: the negative labels of a row that violate its margin most, (20), (24) and (25)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import kernel
+
+NOWHERE = np.uint32(0xFFFFFFFF)
+LANES = 16.0  # as many labels of a row are added in the time of one entry of a list
+BLOCK = 512  # labels whose largest score is found at once
+SPARSE = 16  # a search that meets fewer than 1 / SPARSE of the labels looks at those alone
+
+
+@kernel
+def random_bits(state):
+    """splitmix64: a well mixed number from a counter."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@kernel
+def sample_features(X_data, start, end, rate, seed, out):
+    """out[p] = the factor of the p-th feature of a row: x itself if rate = 1, else |x|_1 sign(x) / d~ for each time
+    that it is drawn, so that sum_j out_j w_kj is the unbiased estimate of (25).
+
+    The d~ = d / rate draws have the probabilities |x_j| / |x|_1; they are spaced evenly behind a random first one."""
+    d = end - start
+    if rate <= 1.0 or d <= np.uint64(1):
+        for p in range(d):
+            out[p] = X_data[start + np.uint64(p)]
+        return
+    norm = 0.0
+    for p in range(start, end):
+        norm += abs(X_data[p])
+    draws = np.int64(np.ceil(d / rate))
+    step = norm / draws
+    following, reached = step * (np.float64(random_bits(seed) >> np.uint64(11)) * 2.0**-53), 0.0
+    for p in range(d):
+        x = X_data[start + np.uint64(p)]
+        reached += abs(x)
+        times = 0
+        while following < reached and times < draws:
+            times += 1
+            following += step
+        out[p] = times * step if x > 0 else -times * step
+
+
+@kernel
+def add_row(factor, w, out):
+    for label in range(len(out)):
+        out[label] += factor * w[label]
+
+
+@kernel
+def add_postings(X_indices, start, end, factors, part, low, high, weights, z):
+    """z[label] += sum_j factor_j w[j, label] for the labels low .. high of the part."""
+    entries = weights.entries
+    for p in range(start, end):
+        factor = factors[p - start]
+        if factor == np.float32(0.0):
+            continue
+        j = X_indices[p]
+        row = weights.row_of[j]
+        if row != NOWHERE:
+            add_row(factor, weights.rows[row, low:high], z[low:high])
+        else:
+            first = weights.list_start[j, part]
+            for q in range(first, first + np.uint64(weights.list_size[j, part])):
+                z[entries[q].label] += factor * entries[q].w
+
+
+@kernel
+def largest(numbers):
+    best = np.int32(-0x80000000)
+    for at in range(len(numbers)):
+        best = max(best, numbers[at])
+    return best
+
+
+@kernel
+def first_best(z, bits, low, high):
+    """The label of largest z in low .. high, the first of equals; NOWHERE if all are -inf.
+
+    Of two floats that are not negative, the larger has the larger bits, and whole numbers are compared many at a time.
+    """
+    best, block = np.int32(-1), low
+    for at in range(low, high, BLOCK):
+        peak = largest(bits[at : min(at + BLOCK, high)])
+        if peak > best:
+            best, block = peak, at
+    if best >= 0:
+        while bits[block] != best:
+            block += 1
+        return np.uint32(block)
+    chosen, score = NOWHERE, np.float32(-np.inf)
+    for label in range(low, high):
+        if z[label] > score:
+            chosen, score = np.uint32(label), z[label]
+    return chosen
+
+
+@kernel
+def take_best(z, bits, low, high, turn, out):
+    """out = the labels of largest z in low .. high, NOWHERE where there are too few above -inf; they are set to -inf.
+
+    Of labels with the same score (zero, at the beginning) the first from `turn` on is taken: rows that are searched
+    against the same weights would else all find the same one."""
+    for rank in range(len(out)):
+        late, early = first_best(z, bits, turn, high), first_best(z, bits, low, turn)
+        chosen = late if early == NOWHERE or (late != NOWHERE and z[late] >= z[early]) else early
+        out[rank] = chosen
+        if chosen != NOWHERE:
+            z[chosen] = -np.inf
+
+
+@kernel
+def take_touched(X_indices, start, end, factors, part, low, high, turn, weights, z, peaks, out):
+    """As `take_best`, by looking at the labels in the row's lists alone; all others score zero. Clears their z."""
+    entries, found = weights.entries, 0
+    for p in range(start, end):
+        first = weights.list_start[X_indices[p], part]
+        for q in range(first, first + np.uint64(weights.list_size[X_indices[p], part])):
+            label = entries[q].label
+            score = z[label]
+            if score > 0.0 and (found < len(out) or score > peaks[found - 1]):
+                z[label] = -np.inf  # it may be in several lists
+                at = min(found, len(out) - 1)
+                found = min(found + 1, len(out))
+                while at > 0 and peaks[at - 1] < score:
+                    peaks[at], out[at] = peaks[at - 1], out[at - 1]
+                    at -= 1
+                peaks[at], out[at] = score, label
+    label = turn
+    for _ in range(low, high):
+        if found == len(out):
+            break
+        if z[label] == 0.0:
+            out[found], z[label] = label, -np.inf
+            found += 1
+        label = label + 1 if label + 1 < high else low
+    out[found:] = NOWHERE
+    for p in range(start, end):
+        first = weights.list_start[X_indices[p], part]
+        for q in range(first, first + np.uint64(weights.list_size[X_indices[p], part])):
+            z[entries[q].label] = 0.0
+    for label in out[:found]:
+        z[label] = 0.0
+
+
+@kernel
+def count_postings(X_indices, start, end, part, weights):
+    """How many entries the lists of a row have, and how many rows of all labels there are to add."""
+    entries, rows = 0, 0
+    for p in range(start, end):
+        if weights.row_of[X_indices[p]] != NOWHERE:
+            rows += 1
+        else:
+            entries += np.int64(weights.list_size[X_indices[p], part])
+    return entries, rows
+
+
+@kernel
+def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks, out):
+    """out[r] = the labels of part parts[r] that score highest on row rows[r] and are not active yet, best first,
+    NOWHERE where there are too few. z is zero before and after. Returns the work, in entries of lists."""
+    X_data, X_indices, X_indptr = X
+    bits, work = z.view(np.int32), 0.0
+    for r in range(len(rows)):
+        i, part = rows[r], np.int64(parts[r])
+        start, end, first = X_indptr[i], X_indptr[i + np.uint32(1)], members.start[i]
+        low = part * weights.part_width
+        high = min(low + weights.part_width, weights.K)
+        state = random_bits(seed + np.uint64(i))
+        turn = low + np.int64((random_bits(state) >> np.uint64(32)) % np.uint64(high - low))
+        sample_features(X_data, start, end, rate, state, factors)
+        for at in range(first, first + np.uint64(members.size[i])):
+            z[members.held[at].label] = -np.inf
+        add_postings(X_indices, start, end, factors, part, low, high, weights, z)
+        entries, full = count_postings(X_indices, start, end, part, weights)
+        if full == 0 and SPARSE * entries < high - low:
+            take_touched(X_indices, start, end, factors, part, low, high, turn, weights, z, peaks, out[r])
+            work += 3.0 * entries
+        else:
+            take_best(z, bits, low, high, turn, out[r])
+            z[low:high] = 0.0
+            work += entries + (high - low) * (1.0 + full + len(out[r])) / LANES
+        for at in range(first, first + np.uint64(members.size[i])):
+            z[members.held[at].label] = 0.0
+    return work
+
+
+@kernel
+def top_rows(rows, X, weights, z, out):
+    """out[r] = the labels of largest score of row rows[r], best first."""
+    X_data, X_indices, X_indptr = X
+    k = out.shape[1]
+    scores = np.empty(k, np.float32)
+    for r in range(len(rows)):
+        i = rows[r]
+        start, end = X_indptr[i], X_indptr[i + np.uint32(1)]
+        for part in range(weights.list_size.shape[1]):
+            low = part * weights.part_width
+            high = min(low + weights.part_width, weights.K)
+            add_postings(X_indices, start, end, X_data[start:end], part, low, high, weights, z)
+        size, worst = 0, np.float32(-np.inf)
+        for label in range(weights.K):
+            score = z[label]
+            if size == k and not score > worst:
+                continue
+            at = size if size < k else k - 1
+            size = min(size + 1, k)
+            while at > 0 and scores[at - 1] < score:
+                scores[at], out[r, at] = scores[at - 1], out[r, at - 1]
+                at -= 1
+            scores[at], out[r, at] = score, label
+            worst = scores[size - 1]
+        z[:] = 0.0

@@ -1,0 +1,100 @@
+"""Compiled loops over all tables of weights.py, between batches and passes.
+
+w != 0 where |v| > lam, and then w = v -+ lam (15).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import kernel
+
+EMPTY = np.uint32(0xFFFFFFFF)  # the label of an empty slot
+NOWHERE = np.uint32(0xFFFFFFFF)  # no list, no row
+ONE = np.uint64(1)
+
+
+@kernel
+def shrunk(slot, lam):
+    """w of a slot; zero if it is empty."""
+    if slot.label == EMPTY or abs(slot.v) <= lam:
+        return np.float32(0.0)
+    return slot.v - lam if slot.v > lam else slot.v + lam
+
+
+@kernel
+def count_nonzeros(weights, lam, out):
+    """out[j, part] = how many labels of the part have w != 0."""
+    slots = weights.slots
+    out[:] = 0
+    for j in range(len(weights.start)):
+        start = weights.start[j]
+        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
+            if shrunk(slots[slot], lam) != np.float32(0.0):
+                out[j, slots[slot].label // weights.part_width] += np.uint32(1)
+
+
+@kernel
+def fill_lists(weights, lam):
+    """Fill lists and rows, which are empty and have the room, from the tables."""
+    slots, entries = weights.slots, weights.entries
+    for j in range(len(weights.start)):
+        start, row = weights.start[j], weights.row_of[j]
+        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
+            label, w = slots[slot].label, shrunk(slots[slot], lam)
+            slots[slot].at = NOWHERE
+            if w == np.float32(0.0):
+                continue
+            if row != NOWHERE:
+                weights.rows[row, label] = w
+                continue
+            part = label // weights.part_width
+            at = weights.list_size[j, part]
+            entry = weights.list_start[j, part] + np.uint64(at)
+            entries[entry].label, entries[entry].w = label, w
+            slots[slot].at, weights.list_size[j, part] = at, at + np.uint32(1)
+
+
+@kernel
+def copy_selected(weights, lam, out):
+    """Copy the v with |v| > lam to other tables, which are empty and have the room."""
+    slots, target = weights.slots, out.slots
+    for j in range(len(weights.start)):
+        start = weights.start[j]
+        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
+            if shrunk(slots[slot], lam) == np.float32(0.0):
+                continue
+            at = slots[slot].label & out.mask[j]
+            while target[out.start[j] + np.uint64(at)].label != EMPTY:
+                at = (at + np.uint32(1)) & out.mask[j]
+            copy = out.start[j] + np.uint64(at)
+            target[copy].label, target[copy].v = slots[slot].label, slots[slot].v
+            out.filled[j] += np.uint32(1)
+
+
+@kernel
+def list_weights(weights, lam, features, labels, values):
+    """The nonzeros of W, one after the other."""
+    at = 0
+    for j in range(len(weights.start)):
+        start = weights.start[j]
+        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
+            w = shrunk(weights.slots[slot], lam)
+            if w != np.float32(0.0):
+                features[at], labels[at], values[at] = j, weights.slots[slot].label, w
+                at += 1
+
+
+@kernel
+def dual_parts(weights, lam, members):
+    """sum_k |w_k|^2 and the sum of all positive alphas: what the dual objective (14) is made of."""
+    square, total = 0.0, 0.0
+    for j in range(len(weights.start)):
+        start = weights.start[j]
+        for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
+            square += np.float64(shrunk(weights.slots[slot], lam)) ** 2
+    for i in range(len(members.start)):
+        first = members.start[i]
+        for at in range(first, first + np.uint64(members.size[i])):
+            total += max(members.held[at].alpha, 0.0)
+    return square, total

@@ -1,0 +1,67 @@
+"""A solver on small problems, and its state as dense arrays of the twins."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Problem
+
+
+def make(X, Y, *, C=1.0, lam=0.1, parts=1, returned=1, sampled=False, bias=0.0, seed=0, threads=1):
+    rng = np.random.default_rng(seed)
+    solver = FrankWolfe(
+        Problem.of(X, Y, bias, rng),
+        parts=parts,
+        sampled=sampled,
+        returned=returned,
+        rng=rng,
+        run=lambda task, blocks: list(map(task, blocks)),
+        threads=threads,
+    )
+    solver.start(C, lam)
+    return solver
+
+
+def trained(X, Y, passes, **settings):
+    solver = make(X, Y, **settings)
+    for _ in range(passes):
+        solver.run_pass(solver.problem.active)
+    return solver
+
+
+def dense_alphas(solver):
+    """A (n, K), in the labels' own numbers."""
+    members, problem = solver.members, solver.problem
+    A = np.zeros((problem.n_samples, problem.n_labels))
+    for i in range(problem.n_samples):
+        start, size = int(members.start[i]), int(members.size[i])
+        held = members.held[start : start + size]
+        A[i, held["label"]] = held["alpha"]
+    return A[:, problem.number_of]
+
+
+def dense_tables(solver):
+    """V (d, K) as the tables hold it, in the labels' own numbers."""
+    weights, V = solver.weights, np.zeros((solver.problem.n_features, solver.problem.n_labels))
+    for j in range(len(V)):
+        start = int(weights.start[j])
+        table = weights.slots[start : start + int(weights.mask[j]) + 1]
+        used = table[table["label"] != 0xFFFFFFFF]
+        assert len(used) == weights.filled[j] == len(np.unique(used["label"]))
+        V[j, used["label"]] = used["v"]
+    return V[:, solver.problem.number_of]
+
+
+def dense_lists(solver):
+    """W (d, K) as the search sees it, in the labels' own numbers."""
+    weights, W = solver.weights, np.zeros((solver.problem.n_features, solver.problem.n_labels))
+    for j in range(len(W)):
+        if weights.row_of[j] != 0xFFFFFFFF:
+            W[j] = weights.rows[weights.row_of[j]]
+            continue
+        for part in range(weights.n_parts):
+            start, size = int(weights.list_start[j, part]), int(weights.list_size[j, part])
+            entries = weights.entries[start : start + size]
+            assert (entries["label"] // weights.part_width == part).all()
+            W[j, entries["label"]] = entries["w"]
+    return W[:, solver.problem.number_of]

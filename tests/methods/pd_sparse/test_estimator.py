@@ -1,0 +1,257 @@
+"""PDSparse as a user meets it: the choice of C and lam, held-out rows, threads, errors, the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+import longtail as lt
+from longtail.cli import app
+from longtail.errors import InputError
+from longtail.methods.pd_sparse import path
+from tests.methods.one_vs_all.problems import random_problem, text_like
+
+
+def bytes_of(clf):
+    W = clf.model_.W
+    return [part.tobytes() for part in (W.data, W.indices, W.indptr)]
+
+
+def stages(clf):
+    return [done.stage for done in clf.history_]
+
+
+@pytest.fixture(scope="module")
+def text():
+    X, Y = text_like(7, n=650, d=500, L=250)
+    with_labels = np.flatnonzero(np.diff(Y.indptr))[:600]
+    return sp.csr_array(X[with_labels]), sp.csr_array(Y[with_labels])
+
+
+@pytest.mark.parametrize("search", ["part", "exact", "sampled"])
+def test_threads_do_not_change_a_byte(text, search):
+    models = [lt.PDSparse(search=search, n_jobs=n_jobs).fit(*text) for n_jobs in (1, 2, 4, 1)]
+    assert len({tuple(bytes_of(clf)) for clf in models}) == 1
+    assert len({repr(clf.history_) for clf in models}) == 1
+    assert models[0].score(*text) > 0.5
+
+
+def test_the_seed_decides(text):
+    first, second = (lt.PDSparse(C=1.0, max_iter=2, random_state=seed).fit(*text) for seed in (1, 2))
+    assert bytes_of(first) != bytes_of(second)
+    assert bytes_of(first) == bytes_of(lt.PDSparse(C=1.0, max_iter=2, random_state=1).fit(*text))
+    lt.PDSparse(C=1.0, max_iter=1, random_state=np.random.RandomState(3)).fit(*text)
+    lt.PDSparse(C=1.0, max_iter=1, random_state=None).fit(*text)
+
+
+def test_the_best_pair_of_the_path_is_taken(text):
+    clf = lt.PDSparse(C=[5, 0.001], lam=(0.02, 100.0), post_solve=False).fit(*text)
+    tried = [(done.C, done.lam) for done in clf.history_ if done.stage == "path"]
+    expected = [(0.001, 100.0), (0.001, 0.02), (5.0, 100.0), (5.0, 0.02)]
+    assert tried == [pair for pair in expected for _ in range(path.PROBE_PASSES)]
+    assert (clf.C_, clf.lam_) == (5.0, 0.02)
+    ends = {(done.C, done.lam): done.precision for done in clf.history_ if done.stage == "path"}
+    assert max(ends, key=ends.__getitem__) == (5.0, 0.02)
+
+
+def test_the_path_of_the_paper_in_one_call(text):
+    clf = lt.PDSparse(C=1, lam=(10, 1, 0.1, 0.01)).fit(*text)
+    assert clf.lam_ in (0.1, 0.01)
+    assert [done.lam for done in clf.history_ if done.stage == "path"][:: path.PROBE_PASSES] == [10, 1, 0.1, 0.01]
+    with pytest.raises(InputError, match="4 values of C and lam can only be told apart by held-out rows"):
+        lt.PDSparse(C=1, lam=(10, 1, 0.1, 0.01), validation=0).fit(*text)
+
+
+def test_auto_chooses_c_and_scales_lam_with_it(text):
+    clf = lt.PDSparse().fit(*text)
+    assert clf.C_ in (1.0, 10.0)
+    assert clf.lam_ == pytest.approx(0.02 * clf.C_)
+    assert clf.n_iter_ == sum(stage in ("train", "refit") for stage in stages(clf))
+    few = lt.PDSparse().fit(np.eye(4), [0, 1, 2, 3])
+    assert (few.C_, few.lam_) == (10.0, 0.2)
+    assert few.predict(np.eye(4)).tolist() == [0, 1, 2, 3]
+
+
+def test_training_stops_after_three_passes_without_gain_and_keeps_the_best(text, monkeypatch):
+    scores = iter([0.1, 0.4, 0.3, 0.2, 0.4, 0.9, 0.9])
+    monkeypatch.setattr(path.Path, "precision", lambda self: next(scores))
+    monkeypatch.setattr(path, "REFIT_SHARE", 1.0)
+    clf = lt.PDSparse(C=5.0, lam=0.1, max_iter=20, post_solve=False).fit(*text)
+    assert stages(clf) == ["train"] * 5
+    monkeypatch.setattr(path.Path, "precision", lambda self: 0.5 + 0.1 * len(self.history))
+    best = lt.PDSparse(C=5.0, lam=0.1, max_iter=2, post_solve=False).fit(*text)
+    np.testing.assert_allclose(clf.model_.W.toarray(), best.model_.W.toarray(), atol=1e-4)
+
+
+def test_held_out_rows_are_learned_from_in_the_end_where_they_are_many(text):
+    clf = lt.PDSparse(C=5.0, lam=0.1, validation=0.2, post_solve=False).fit(*text)
+    precisions = [done.precision for done in clf.history_ if done.stage == "train"]
+    assert stages(clf) == ["train"] * len(precisions) + ["refit"] * (1 + int(np.argmax(precisions)))
+    assert {done.rows for done in clf.history_ if done.stage == "train"} == {480}
+    assert {done.rows for done in clf.history_ if done.stage == "refit"} == {600}
+    few = lt.PDSparse(C=5.0, lam=0.1, validation=0.04, post_solve=False).fit(*text)
+    assert set(stages(few)) == {"train"}
+
+
+def test_rows_to_hold_out_can_be_named(text):
+    X, Y = text
+    clf = lt.PDSparse(C=5.0, lam=0.1, validation=np.arange(10, 35), post_solve=False).fit(X, Y)
+    assert {done.rows for done in clf.history_} == {575}
+    Y_other = Y.tolil()
+    Y_other[10:35] = 0
+    Y_other[10:35, 3] = 1  # labels of rows that are held out do not reach the weights of one pass
+    other = lt.PDSparse(C=5.0, lam=0.1, validation=np.arange(10, 35), post_solve=False, max_iter=1)
+    same = lt.PDSparse(C=5.0, lam=0.1, validation=np.arange(10, 35), post_solve=False, max_iter=1).fit(X, Y)
+    assert bytes_of(other.fit(X, sp.csr_array(Y_other))) == bytes_of(same)
+    for rows in ([600], [-1], [0.5], [[1, 2]]):
+        with pytest.raises(InputError, match="'validation' parameter of PDSparse must be a list of row numbers from 0"):
+            lt.PDSparse(validation=rows).fit(X, Y)
+
+
+def test_the_post_solve_is_kept_only_where_held_out_rows_agree(text, monkeypatch):
+    monkeypatch.setattr(path, "REFIT_SHARE", 1.0)
+    plain = lt.PDSparse(C=5.0, lam=0.5, post_solve=False, max_iter=2).fit(*text)
+    tried = lt.PDSparse(C=5.0, lam=0.5, max_iter=2).fit(*text)
+    assert stages(tried) == ["train", "train", "post-solve"]
+    last, before = tried.history_[-1].precision, tried.history_[-2].precision
+    assert (bytes_of(plain) == bytes_of(tried)) == (last <= before)
+    for gain in (1.0, -1.0):
+        steps = iter([0.1, 0.2, 0.2, 0.2 + gain])  # two passes, before and after the post-solve
+        with monkeypatch.context() as patch:
+            patch.setattr(path.Path, "precision", lambda self, steps=steps: next(steps))
+            clf = lt.PDSparse(C=5.0, lam=0.5, max_iter=2).fit(*text)
+        assert clf.lam_ == 0.5
+        assert (bytes_of(clf) == bytes_of(plain)) == (gain < 0)
+        assert clf.model_.W.nnz <= plain.model_.W.nnz
+
+
+def test_larger_lam_means_fewer_weights(text):
+    sizes = [lt.PDSparse(C=5.0, lam=lam, post_solve=False).fit(*text).model_.W.nnz for lam in (0.01, 0.1, 1.0)]
+    assert sizes[0] > 2 * sizes[1] > 4 * sizes[2] > 0
+
+
+def test_the_history_tells_what_happened(text):
+    clf = lt.PDSparse(C=5.0, lam=0.1, validation=0, max_iter=50, tol=0.01, post_solve=False).fit(*text)
+    objectives = [done.objective for done in clf.history_]
+    assert len(objectives) < 50
+    assert (np.diff(objectives) < 0).all()
+    assert objectives[-2] - objectives[-1] <= 0.01 * abs(objectives[-1])
+    assert all(np.isnan(done.precision) for done in clf.history_)
+    last = clf.history_[-1]
+    assert last.k_W * 500 == pytest.approx(clf.model_.W.nnz)
+    assert 1 < last.k_A < 30
+
+
+def test_the_bias_is_a_constant_feature():
+    X, Y = random_problem(3, n=40)
+    clf = lt.PDSparse(C=1.0, bias=0.5).fit(X, Y)
+    assert clf.model_.W.shape == (7, 13)
+    with_column = sp.csr_array(sp.hstack([X, np.full((40, 1), 0.5, np.float32)]))
+    np.testing.assert_array_equal(lt.PDSparse(C=1.0).fit(with_column, Y).model_.W.toarray(), clf.model_.W.toarray())
+
+
+def test_dense_rows(text):
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(30, 20))
+    classes = rng.integers(30, size=500)
+    X = centres[classes] + 0.3 * rng.normal(size=(500, 20))
+    for search in ("part", "exact", "sampled"):
+        assert lt.PDSparse(search=search, normalize=True).fit(X, classes).score(X, classes) > 0.95
+
+
+def test_memory_is_that_of_the_nonzeros():
+    """20,000 features and labels would be 1.6 GB as a dense float32 array, 900 rows of labels 72 MB."""
+    import tracemalloc
+
+    rng = np.random.default_rng(0)
+    X = sp.random_array((900, 20_000), density=0.001, rng=rng, dtype=np.float32, format="csr")
+    classes = rng.integers(20_000, size=900)
+    Y = sp.csr_array((np.ones(900, np.int32), (np.arange(900), classes)), shape=(900, 20_000))
+    lt.PDSparse(n_jobs=1).fit(X[:50], Y[:50])  # compiles
+    tracemalloc.start()
+    lt.PDSparse(n_jobs=1).fit(X, Y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 36e6
+
+
+def test_progress_rises_to_all_labels(text):
+    seen = []
+    lt.PDSparse(max_iter=2).fit(*text, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (250, 250)
+    assert seen == sorted(seen)
+    assert len(seen) > 20
+
+
+def test_features_of_extreme_size_stay_finite():
+    X = sp.csr_array(np.array([[1e38, 0], [0, 1e-38], [-0.0, 1e-45], [1, 1]], np.float32))
+    clf = lt.PDSparse().fit(X, [["a"], ["b"], ["a", "b"], []])
+    assert np.isfinite(clf.model_.W.data).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("C", 0, '"auto" or one or more numbers above 0'),
+        ("C", "much", '"auto" or one or more numbers above 0'),
+        ("C", [], '"auto" or one or more numbers above 0'),
+        ("lam", -1.0, '"auto" or one or more numbers of at least 0'),
+        ("lam", [0.1, float("nan")], '"auto" or one or more numbers of at least 0'),
+        ("lam", True, '"auto" or one or more numbers of at least 0'),
+        ("lam", None, '"auto" or one or more numbers of at least 0'),
+        ("search", "all", "one of 'part', 'exact', 'sampled'"),
+        ("nu", 0, "a whole number of at least 1"),
+        ("returned", 1.5, "a whole number of at least 1"),
+        ("max_iter", 0, "a whole number of at least 1"),
+        ("tol", -1, "a number of at least 0"),
+        ("validation", 1.0, "a share below 1 or an array of row numbers"),
+        ("post_solve", 1, "True or False"),
+        ("bias", -1, "a number of at least 0"),
+    ],
+)
+def test_bad_parameters_are_named_at_fit(name, value, wanted):
+    with pytest.raises(InputError) as error:
+        lt.PDSparse(**{name: value}).fit([[1.0]], ["a"])
+    assert str(error.value) == f"The '{name}' parameter of PDSparse must be {wanted}. Got {value!r} instead."
+
+
+def test_the_command_line_trains_predicts_evaluates_inspects_and_explains(tmp_path):
+    words = ["apple", "bridge", "cat", "drum", "engine", "forest"]
+    rows = [{"text": f"{word} number {i}", "labels": [word.upper()]} for i in range(40) for word in words]
+    data = tmp_path / "data.jsonl"
+    data.write_text("\n".join(map(json.dumps, rows)))
+
+    def say(*words):
+        result = CliRunner().invoke(app, [str(word) for word in words], prog_name="longtail")
+        assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+        return result.stdout
+
+    model = tmp_path / "model"
+    options = [
+        "--method",
+        "pd-sparse",
+        "--C",
+        "1,10",
+        "--lam",
+        "0.1",
+        "--nu",
+        "2",
+        "--search",
+        "exact",
+        "--n-jobs",
+        "1",
+    ]
+    result = json.loads(say("train", data, model, *options, "--json"))
+    assert (result["method"], result["labels"]) == ("pd-sparse", 6)
+    clf = lt.load(model)
+    assert (clf.C, clf.lam, clf.nu, clf.search) == ("1,10", 0.1, 2, "exact")
+    expected = lt.PDSparse(C=(1, 10), lam=0.1, nu=2, search="exact").fit(lt.read(data))
+    assert bytes_of(clf) == bytes_of(expected)
+    assert json.loads(say("evaluate", model, data, "--json"))["overall"]["P@1"] > 0.9
+    assert "APPLE" in say("predict", model, data).splitlines()[0]
+    assert "pd-sparse" in say("inspect", model)
+    assert "apple" in say("explain", model, "--text", "an apple")
