@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,7 @@ class Memoir(ExtremeClassifier):
         Where parameters that are None get their values: "default" is what works, "paper" the algorithm and the settings
         of the paper as written.
     lam : float or None, default=None
-        Weight of the penalty. Presets: "default" 0 for l2 and 1e-4 for l1, "paper" 1 and 1e-6.
+        Weight of the penalty. Presets: "default" 0 for l2 and 1e-6 for l1, "paper" 1 and 1e-6.
     eta0 : float or None, default=None
         First learning rate, in units of 1 / mean squared row length. Presets: 0.5, "paper" 0.1.
     schedule : {"linear", "inverse"} or None, default=None
@@ -54,8 +53,8 @@ class Memoir(ExtremeClassifier):
     eta_step : float, default=0.02
         For schedule "inverse".
     batch_size : int or None, default=None
-        Rows whose rivals are sought with the same weights. Presets: "default" 64 for l2 and 512 for l1, "paper" 100
-        times the square root of the number of classes (which 0 stands for).
+        Rows whose rivals are sought with the same weights. Presets: 64, "paper" 100 times the square root of the number
+        of classes (which 0 stands for).
     passes : float or None, default=None
         How often training sees each row. Preset "default": 6.
     max_iter : int or None, default=None
@@ -85,8 +84,9 @@ class Memoir(ExtremeClassifier):
         pass over the rows, or every batch if that is longer) have brought nothing better, and the best weights seen
         are the result.
     patience : int, default=5
-    prune : float, default=0.0
-        Weights smaller than this in absolute value are cut to zero after training.
+    prune : float or None, default=None
+        Weights smaller than this in absolute value, for rows of mean squared length 1, are cut to zero after training.
+        Presets: "default" 0 for l2 and 0.1 for l1, "paper" 0.
     normalize : bool, default=False
         Divide every row by its length, in training and, by the model itself, in prediction.
     n_jobs : int or None, default=None
@@ -155,7 +155,7 @@ class Memoir(ExtremeClassifier):
         drift: float = 1.0,
         validation: float = 0.0,
         patience: int = 5,
-        prune: float = 0.0,
+        prune: float | None = None,
         normalize: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
@@ -195,7 +195,7 @@ class Memoir(ExtremeClassifier):
         for name in ("project", "augment"):
             if getattr(self, name) is not None:
                 check.flag(self, name)
-        for name in ("lam", "bias", "passes"):
+        for name in ("lam", "bias", "passes", "prune"):
             if getattr(self, name) is not None:
                 check.number(self, name, least=0)
         for name, least in (("batch_size", 0), ("max_iter", 0), ("n_groups", 1)):
@@ -203,7 +203,7 @@ class Memoir(ExtremeClassifier):
                 check.number(self, name, least=least, whole=True)
         if self.eta0 is not None:
             check.number(self, "eta0", above=0)
-        for name in ("eta_step", "drift", "prune", "validation"):
+        for name in ("eta_step", "drift", "validation"):
             check.number(self, name, least=0)
         for name in ("n_bits", "n_candidates", "n_links", "beam", "patience"):
             check.number(self, name, least=1, whole=True)
@@ -230,7 +230,7 @@ class Memoir(ExtremeClassifier):
             chosen[draw.permutation(X.shape[0])[: round(self.validation * X.shape[0])]] = True
             held_out = HeldOut(X[chosen], Y[chosen], self.patience, self.n_jobs) if Y[chosen].nnz else None
             X, Y = (X[~chosen], Y[~chosen]) if held_out else (X, Y)
-        problem = Problem.of(X, Y, float(settings.bias))
+        problem = Problem.of(X, Y, float(settings.bias), float(settings.prune))
         schedule = schedule_of(settings, float(self.eta_step), len(problem.pairs.rows), Y.shape[1])
         penalty = Penalty(float(settings.lam), self.penalty == "l1", bool(settings.project))
         with parallel.Team(self.n_jobs) as team:
@@ -238,7 +238,7 @@ class Memoir(ExtremeClassifier):
             model, examiner, self.n_iter_ = run(problem, oracle, schedule, penalty, held_out, order_seed, progress)
         self.oracle_report_ = examiner.report(self.oracle)
         self.validation_scores_ = [] if held_out is None else held_out.scores
-        return _pruned(model, float(self.prune)) if self.prune else model
+        return model
 
     def _oracle(self, settings: Settings, problem: Problem, team: parallel.Team, seed: int) -> Oracle:
         """The oracle over weights that are still zero."""
@@ -268,10 +268,3 @@ class Memoir(ExtremeClassifier):
     def _restore(self, measured: Mapping[str, Any]) -> None:
         self.oracle_report_ = OracleReport.from_json(measured["oracle_report"])
         self.n_iter_ = int(measured["n_iter"])
-
-
-def _pruned(model: LinearModel, prune: float) -> LinearModel:
-    W = model.W.copy()
-    W.data[np.abs(W.data) < prune] = 0.0
-    W.eliminate_zeros()
-    return replace(model, W=W)

@@ -20,23 +20,23 @@ class Settings:
     bias: float
     n_groups: int
     augment: bool
+    prune: float
 
 
 # What works, chosen on held-out rows of wordnet-hypernym; docs/methods/memoir.md has the figures.
 DEFAULT = Settings(
     lam=0.0, eta0=0.5, schedule="linear", batch_size=64, passes=6.0, max_iter=0, project=False, bias=0.3, n_groups=4,
-    augment=False,
+    augment=False, prune=0.0,
 )  # fmt: skip
-# With l1 every batch truncates all weights of the classes it touches: fewer, larger batches cost less.
 # Table 4 of the paper, and its algorithm as written.
 PAPER = Settings(
     lam=1.0, eta0=0.1, schedule="inverse", batch_size=0, passes=0.0, max_iter=25, project=True, bias=0.0, n_groups=1,
-    augment=True,
+    augment=True, prune=0.0,
 )  # fmt: skip
 
 PRESETS = {
     ("default", "l2"): DEFAULT,
-    ("default", "l1"): replace(DEFAULT, lam=1e-4, batch_size=512),
+    ("default", "l1"): replace(DEFAULT, lam=1e-6, prune=0.1),
     ("paper", "l2"): PAPER,
     ("paper", "l1"): replace(PAPER, lam=1e-6),
 }

@@ -35,9 +35,10 @@ class Problem:
     shape: tuple[int, int]  # classes, features with that of the bias
     length: float  # the root mean square length that the rows had
     bias: float
+    prune: float = 0.0  # weights below this are not worth keeping
 
     @staticmethod
-    def of(X: sp.csr_array, Y: sp.csr_array, bias: float) -> Problem:
+    def of(X: sp.csr_array, Y: sp.csr_array, bias: float, prune: float = 0.0) -> Problem:
         squares = row_squares(X)
         length = math.sqrt(squares.mean()) if squares.any() else 1.0
         length = 1.0 if abs(length - 1.0) < UNIT else length
@@ -49,10 +50,13 @@ class Problem:
         rows = Rows.of(X)
         of_pair = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
         pairs = Pairs(rows, of_pair, Y.indices.astype(np.int64))
-        return Problem(rows, Labels.of(Y), pairs, (Y.shape[1], n_features), length, bias)
+        return Problem(rows, Labels.of(Y), pairs, (Y.shape[1], n_features), length, bias, prune)
 
     def model(self, W: sp.csr_array) -> LinearModel:
-        """W in units of the rows as they were given; the bias feature keeps its own."""
+        """W without small weights, in units of the rows as they were given; the bias feature keeps its own."""
+        if self.prune:
+            W.data[np.abs(W.data) < self.prune] = 0.0
+            W.eliminate_zeros()
         if self.length != 1.0:
             own = (W.data / self.length).astype(np.float32)
             n_features = self.shape[1] - (self.bias > 0)
