@@ -54,9 +54,8 @@ class PDSparse(ExtremeClassifier):
     tol : float, default=1e-3
         Without held-out rows, training stops when a pass lowers the dual objective by less than this share.
     validation : float or array of row numbers, default=0.1
-        Share of the rows that are held out to choose and to stop, at most 2,000, or the numbers of these rows. Where
-        they are more than 5 % of all, training is repeated on all rows in the end. Below 20 rows, and with 0, none are
-        held out, and C="auto" means 10.
+        Share of the rows that are held out to choose and to stop, at most 2,000, or the numbers of these rows. In the
+        end they are learned from, too. Below 20 rows, and with 0, none are held out, and C="auto" means 10.
     post_solve : bool, default=True
         Try to train the selected weights again without l1 penalty, and keep that where held-out rows agree.
     bias : float, default=0.0
