@@ -34,7 +34,7 @@ def text():
 
 @pytest.mark.parametrize("search", ["part", "exact", "sampled"])
 def test_threads_do_not_change_a_byte(text, search):
-    models = [lt.PDSparse(search=search, n_jobs=n_jobs).fit(*text) for n_jobs in (1, 2, 4, 1)]
+    models = [lt.PDSparse(search=search, n_jobs=n_jobs, max_iter=3).fit(*text) for n_jobs in (1, 2, 4)]
     assert len({tuple(bytes_of(clf)) for clf in models}) == 1
     assert len({repr(clf.history_) for clf in models}) == 1
     assert models[0].score(*text) > 0.5
@@ -79,11 +79,13 @@ def test_auto_chooses_c_and_scales_lam_with_it(text):
 def test_training_stops_after_three_passes_without_gain_and_keeps_the_best(text, monkeypatch):
     scores = iter([0.1, 0.4, 0.3, 0.2, 0.4, 0.9, 0.9])
     monkeypatch.setattr(path.Path, "precision", lambda self: next(scores))
+    monkeypatch.setattr(path.Path, "_refit", lambda self, passes, post_solve: None)
     monkeypatch.setattr(path, "REFIT_SHARE", 1.0)
     clf = lt.PDSparse(C=5.0, lam=0.1, max_iter=20, post_solve=False).fit(*text)
     assert stages(clf) == ["train"] * 5
     monkeypatch.setattr(path.Path, "precision", lambda self: 0.5 + 0.1 * len(self.history))
-    best = lt.PDSparse(C=5.0, lam=0.1, max_iter=2, post_solve=False).fit(*text)
+    best = lt.PDSparse(C=5.0, lam=0.1, max_iter=3, post_solve=False).fit(*text)
+    assert stages(best) == ["train"] * 2
     np.testing.assert_allclose(clf.model_.W.toarray(), best.model_.W.toarray(), atol=1e-4)
 
 
@@ -93,40 +95,44 @@ def test_held_out_rows_are_learned_from_in_the_end_where_they_are_many(text):
     assert stages(clf) == ["train"] * len(precisions) + ["refit"] * (1 + int(np.argmax(precisions)))
     assert {done.rows for done in clf.history_ if done.stage == "train"} == {480}
     assert {done.rows for done in clf.history_ if done.stage == "refit"} == {600}
-    few = lt.PDSparse(C=5.0, lam=0.1, validation=0.04, post_solve=False).fit(*text)
-    assert set(stages(few)) == {"train"}
+    few = lt.PDSparse(C=5.0, lam=0.1, validation=0.04, post_solve=False, max_iter=4).fit(*text)
+    assert stages(few) == ["train"] * 3 + ["refit"]
+    assert [done.rows for done in few.history_] == [576] * 3 + [600]
 
 
-def test_rows_to_hold_out_can_be_named(text):
+def test_rows_to_hold_out_can_be_named(text, monkeypatch):
     X, Y = text
-    clf = lt.PDSparse(C=5.0, lam=0.1, validation=np.arange(10, 35), post_solve=False).fit(X, Y)
-    assert {done.rows for done in clf.history_} == {575}
+    named = {"C": 5.0, "lam": 0.1, "validation": np.arange(10, 35), "post_solve": False, "max_iter": 2}
+    monkeypatch.setattr(path.Path, "_refit", lambda self, passes, post_solve: None)
+    clf = lt.PDSparse(**named).fit(X, Y)
+    assert [done.rows for done in clf.history_] == [575]
     Y_other = Y.tolil()
     Y_other[10:35] = 0
-    Y_other[10:35, 3] = 1  # labels of rows that are held out do not reach the weights of one pass
-    other = lt.PDSparse(C=5.0, lam=0.1, validation=np.arange(10, 35), post_solve=False, max_iter=1)
-    same = lt.PDSparse(C=5.0, lam=0.1, validation=np.arange(10, 35), post_solve=False, max_iter=1).fit(X, Y)
-    assert bytes_of(other.fit(X, sp.csr_array(Y_other))) == bytes_of(same)
+    Y_other[10:35, 3] = 1
+    assert bytes_of(lt.PDSparse(**named).fit(X, sp.csr_array(Y_other))) == bytes_of(clf)
     for rows in ([600], [-1], [0.5], [[1, 2]]):
         with pytest.raises(InputError, match="'validation' parameter of PDSparse must be a list of row numbers from 0"):
             lt.PDSparse(validation=rows).fit(X, Y)
 
 
-def test_the_post_solve_is_kept_only_where_held_out_rows_agree(text, monkeypatch):
-    monkeypatch.setattr(path, "REFIT_SHARE", 1.0)
-    plain = lt.PDSparse(C=5.0, lam=0.5, post_solve=False, max_iter=2).fit(*text)
-    tried = lt.PDSparse(C=5.0, lam=0.5, max_iter=2).fit(*text)
-    assert stages(tried) == ["train", "train", "post-solve"]
-    last, before = tried.history_[-1].precision, tried.history_[-2].precision
-    assert (bytes_of(plain) == bytes_of(tried)) == (last <= before)
+@pytest.mark.parametrize("many", [False, True])
+def test_the_post_solve_is_kept_only_where_held_out_rows_agree(text, monkeypatch, many):
+    monkeypatch.setattr(path, "REFIT_SHARE", 0.0 if many else 1.0)
+    models = {}
     for gain in (1.0, -1.0):
-        steps = iter([0.1, 0.2, 0.2, 0.2 + gain])  # two passes, before and after the post-solve
+        passes = [0.2] * (2 if many else 1)
+        steps = iter([*passes, 0.2, 0.2 + gain, 0.9, 0.9])  # passes, before and after the post-solve, refit
         with monkeypatch.context() as patch:
             patch.setattr(path.Path, "precision", lambda self, steps=steps: next(steps))
-            clf = lt.PDSparse(C=5.0, lam=0.5, max_iter=2).fit(*text)
-        assert clf.lam_ == 0.5
-        assert (bytes_of(clf) == bytes_of(plain)) == (gain < 0)
-        assert clf.model_.W.nnz <= plain.model_.W.nnz
+            models[gain] = lt.PDSparse(C=5.0, lam=0.5, max_iter=2).fit(*text)
+        assert models[gain].lam_ == 0.5
+    expected = ["train"] * len(passes) + ["post-solve", "refit"]
+    assert stages(models[-1.0]) == expected
+    assert stages(models[1.0]) == [*expected, "post-solve"]
+    kept, undone = models[1.0].model_.W, models[-1.0].model_.W
+    assert kept.nnz <= undone.nnz
+    assert abs(kept).sum() > abs(undone).sum()  # the same weights, no longer pulled towards zero
+    assert not (kept.astype(bool) > undone.astype(bool)).nnz
 
 
 def test_larger_lam_means_fewer_weights(text):
@@ -144,6 +150,13 @@ def test_the_history_tells_what_happened(text):
     last = clf.history_[-1]
     assert last.k_W * 500 == pytest.approx(clf.model_.W.nnz)
     assert 1 < last.k_A < 30
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(20, 100), (600, 66)])
+def test_few_rows_are_visited_more_often(text, rows, passes):
+    X, Y = text
+    clf = lt.PDSparse(C=5.0, lam=0.1, validation=0, tol=0).fit(X[:rows], Y[:rows])
+    assert 4 < clf.n_iter_ <= passes  # fewer where no pass lowers the objective any more
 
 
 def test_the_bias_is_a_constant_feature():

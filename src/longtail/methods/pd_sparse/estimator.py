@@ -19,6 +19,7 @@ SEARCHES = ("part", "exact", "sampled")
 AUTO_C = (1.0, 10.0)
 AUTO_LAM = 0.02  # times C
 FEW_ROWS, MOST_ROWS = 20, 2000  # held out by themselves: fewer say nothing, more say little else
+LEAST_PASSES, MOST_PASSES, VISITS = 4, 100, 40_000
 PART_LABELS = 100  # parts of fewer labels save nothing
 
 
@@ -48,15 +49,15 @@ class PDSparse(ExtremeClassifier):
         Number of parts that the labels are divided into; parts have 100 labels at the least.
     returned : int, default=4
         Labels that a search returns. They double when searching takes most of the time.
-    max_iter : int, default=4
+    max_iter : int or None, default=None
         Passes over the rows at the most, not counting those that choose C and lam. Training stops when three passes
-        bring no gain on the held-out rows, and keeps the best.
+        bring no gain on the held-out rows, and keeps the best. None means 4, or more where there are fewer than 10,000
+        rows: 40,000 visits of rows.
     tol : float, default=1e-3
         Without held-out rows, training stops when a pass lowers the dual objective by less than this share.
     validation : float or array of row numbers, default=0.1
-        Share of the rows that are held out to choose and to stop, at most 2,000, or the numbers of these rows. Where
-        they are more than 5 % of all, training is repeated on all rows in the end. Below 20 rows, and with 0, none are
-        held out, and C="auto" means 10.
+        Share of the rows that are held out to choose and to stop, at most 2,000, or the numbers of these rows. In the
+        end they are learned from, too. Below 20 rows, and with 0, none are held out, and C="auto" means 10.
     post_solve : bool, default=True
         Try to train the selected weights again without l1 penalty, and keep that where held-out rows agree.
     bias : float, default=0.0
@@ -113,7 +114,7 @@ class PDSparse(ExtremeClassifier):
         search: str = "part",
         nu: int = 5,
         returned: int = 4,
-        max_iter: int = 4,
+        max_iter: int | None = None,
         tol: float = 1e-3,
         validation: float | Sequence[int] | np.ndarray = 0.1,
         post_solve: bool = True,
@@ -140,7 +141,7 @@ class PDSparse(ExtremeClassifier):
         check.candidates(self, "C", above=0)
         check.candidates(self, "lam", least=0)
         check.choice(self, "search", SEARCHES)
-        for name in ("nu", "returned", "max_iter"):
+        for name in ("nu", "returned", *(["max_iter"] if self.max_iter is not None else [])):
             check.number(self, name, least=1, whole=True)
         check.number(self, "tol", least=0)
         if np.ndim(self.validation) == 0:
@@ -160,7 +161,8 @@ class PDSparse(ExtremeClassifier):
         rng = np.random.default_rng(seed)
         problem = Problem.of(X, Y, float(self.bias), rng)
         training, held_out = self._split(problem, rng)
-        labels = problem.n_labels
+        labels, enough = problem.n_labels, VISITS // max(len(training), 1)
+        passes = max(LEAST_PASSES, min(enough, MOST_PASSES)) if self.max_iter is None else int(self.max_iter)
         with parallel.Team(self.n_jobs) as team:
             solver = FrankWolfe(
                 problem,
@@ -172,7 +174,7 @@ class PDSparse(ExtremeClassifier):
                 threads=parallel.n_threads(self.n_jobs),
             )
             path = Path(
-                solver, training, held_out, sp.csr_array(Y[held_out]), int(self.max_iter), float(self.tol),
+                solver, training, held_out, sp.csr_array(Y[held_out]), passes, float(self.tol),
                 lambda share: progress(int(share * labels), labels),
             )  # fmt: skip
             path.run(self._pairs(checked=len(held_out) > 0), post_solve=bool(self.post_solve))

@@ -7,8 +7,8 @@ chosen, too: its best value differs from data to data by a factor of ten and mor
                  the one before; a new C begins anew. The best pair on held-out rows is taken.
     train        passes over all rows that are not held out, from zero, until there is no more gain; the best counts.
     post-solve   the l2 problem on the selected weights (section 4.3); undone where held-out rows are against it.
-    refit        where the held-out rows are many of all rows, so that it would be a loss not to learn from them:
-                 as many passes over all rows, from zero, as were best.
+    refit        the held-out rows are learned from: where they are many of all rows, by as many passes over all rows,
+                 from zero, as were best; where they are few, by one more pass over all rows.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from longtail.topk import TopK
 
 PROBE_ROWS, PROBE_PASSES = 4000, 2
 PATIENCE = 3  # passes without gain on held-out rows
-REFIT_SHARE = 0.05  # of all rows, above which held-out rows are trained on in the end
-POST_PASSES = 1
+REFIT_SHARE = 0.05  # of all rows, above which held-out rows are many
 DEPTH = 5  # precision is looked at for so many labels
 
 
@@ -66,21 +65,19 @@ class Path:
 
     def run(self, pairs: Sequence[tuple[float, float]], *, post_solve: bool) -> None:
         """Leaves the solver at the best of the pairs (C, lam), trained."""
-        all_rows = np.concatenate([self.training, self.held_out])
-        refit = len(self.held_out) > REFIT_SHARE * len(all_rows)
+        n, checked = len(self.training) + len(self.held_out), len(self.held_out) > 0
+        anew = len(self.held_out) > REFIT_SHARE * n
         sample = self.solver.rng.permutation(self.training)[:PROBE_ROWS]
         path = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
-        self.planned = path + self.max_iter * (1 + refit) * len(all_rows)
+        self.planned = path + self.max_iter * (1 + anew) * n
         pair = self._best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
         self.solver.start(*pair)
-        best = self._train(keep=not refit)
-        better = post_solve and len(self.held_out) > 0 and self._post_solve(undo=refit)
-        if refit:
-            self.solver.start(*pair)
-            for _ in range(best):
-                self._pass("refit", all_rows)
-            if better:
-                self._select(all_rows)
+        best = self._train(self.max_iter - (checked and not anew), keep=not anew)
+        if checked:
+            better = post_solve and self._post_solve_helps()
+            if anew:
+                self.solver.start(*pair)
+            self._refit(best if anew else 1, post_solve=better)
 
     @property
     def chosen(self) -> tuple[float, float]:
@@ -102,10 +99,10 @@ class Path:
                 best, score = (C, lam), done.precision
         return best
 
-    def _train(self, *, keep: bool) -> int:
+    def _train(self, passes: int, *, keep: bool) -> int:
         """Passes over the training rows until there is no more gain; tells which was best, and ends there if `keep`."""
         best, at, score, objective = None, 0, -1.0, np.inf
-        for number in range(1, self.max_iter + 1):
+        for number in range(1, max(passes, 1) + 1):
             done = self._pass("train", self.training)
             if len(self.held_out) == 0:
                 if objective - done.objective <= self.tol * abs(done.objective):
@@ -119,18 +116,20 @@ class Path:
             self.solver.go_back(best)
         return at
 
-    def _post_solve(self, *, undo: bool) -> bool:
-        """Whether the post-solve raises the precision on held-out rows; it is undone if not, or if it is to be."""
+    def _post_solve_helps(self) -> bool:
+        """Whether the post-solve raises the precision on held-out rows; it is undone."""
         before, point, weights = self.precision(), self.solver.point(), self.solver.weights
-        self._select(self.training)
-        better = self.history[-1].precision > before
-        if undo or not better:
-            self.solver.take_back(point, weights)
-        return better
-
-    def _select(self, rows: np.ndarray) -> None:
         self.solver.select()
-        for _ in range(POST_PASSES):
+        after = self._pass("post-solve", self.training).precision
+        self.solver.take_back(point, weights)
+        return after > before
+
+    def _refit(self, passes: int, *, post_solve: bool) -> None:
+        rows = np.concatenate([self.training, self.held_out])
+        for _ in range(passes):
+            self._pass("refit", rows)
+        if post_solve:
+            self.solver.select()
             self._pass("post-solve", rows)
 
     def _pass(self, stage: str, rows: np.ndarray) -> Pass:
