@@ -8,7 +8,7 @@
 grid: P@1/3/5 for B buckets and 2, 4, 8, ... up to R repetitions, as in Figure 1 of the paper, with the bytes of the
 model and the factor to a dense float32 one-vs-all matrix; a table, mach.json and mach.png (needs the `plot` extra).
 `--one-vs-all` trains the line to compare with. A larger R is a warm start from the smaller one.
-prune: one training, packed with thresholds from 0 to 1.5: accuracy against bytes, and int8 against float32.
+prune: one training, packed with thresholds from 0 to 3: accuracy against bytes, and int8 against float32.
 speed: samples per second of the built-in base and of scikit-learn's SGDClassifier(loss="log_loss") on the same R bucket
 problems, and of a sparse EmbeddingBag of PyTorch where it is installed, each with the accuracy of its model on the test
 rows. Samples are rows times epochs; 1 and 2 threads; the least of two runs.
@@ -113,7 +113,7 @@ def prune(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
         scale = float(np.sqrt((train.X.data.astype(float) ** 2).sum() / train.n_samples))
         W, dense = exact.linear.matrix.toarray(), 4 * train.n_labels * train.n_features
         every = np.arange(len(W))
-        for weights, cut in [("float32", 0.0), *(("int8", cut) for cut in (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5))]:
+        for weights, cut in [("float32", 0.0), *(("int8", cut) for cut in (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 3.0))]:
             packed = LinearBuckets.packed(
                 W, every, train.n_features, B, exact.bias, "softmax" if exact.multiclass else "sigmoid",
                 weights=weights, prune=cut, scale=scale,
