@@ -83,7 +83,7 @@ def grid(folder: str, sizes: list[tuple[int, int]], with_one_vs_all: bool) -> di
             sys.stderr.write(f"{Path(folder).name}: {rows[-1]}\n")
     result = {"data": Path(folder).name, "dense MB": round(dense / 1e6), "rows": rows, "one-vs-all": None}
     if with_one_vs_all:
-        ova = lt.OneVsAll(C=1.0).fit(train)
+        ova = lt.OneVsAll().fit(train)
         result["one-vs-all"] = {"P": precision(ova.model_, test), "MB": round(saved_bytes(ova) / 1e6, 1)}
     return result
 

@@ -100,7 +100,7 @@ def curve(folder: str) -> list[dict[str, Any]]:
         rows.append({"method": "PDSparse", "knob": f"lam={share * C:g}", "weights": clf.model_.W.nnz})
         rows[-1] |= precision(clf, test)
         sys.stderr.write(f"{Path(folder).name} {rows[-1]}\n")
-    clf = lt.OneVsAll(C=1.0, prune=PRUNES[0]).fit(train)
+    clf = lt.OneVsAll(prune=PRUNES[0]).fit(train)
     for prune in PRUNES:
         W = clf.model_.W.copy()
         W.data[np.abs(W.data) < prune] = 0

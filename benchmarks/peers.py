@@ -2,14 +2,13 @@
 
     python benchmarks/peers.py FOLDER ... [--systems longtail,omikuji,napkinxc] [--pecos-python PATH] [--json FILE]
 
-A FOLDER holds `train.txt` and `test.txt` as for quality.py. Every cell is a process of its own on two threads. "C=1" is
-the problem of the papers, where all rows cost alike. "scikit-learn" is LinearSVC label by label at C = 1: SAMPLE random
-labels are trained and the time is multiplied, so it has no accuracy; it is the same optimum as C=1. omikuji and
-napkinXC come from the `bench` extra; PECOS pins an old NumPy and asks for torch, so it runs under an interpreter of
-its own (`python -m venv pecos; pecos/bin/pip install libpecos`), given by --pecos-python. Default settings throughout:
-nothing is tuned. "newton" is longtail's plain Newton solver with the mean-separating start, "1e-3" the dual solver at
-that gap, both at C = 1. CPU seconds (user + system of all threads) are the figure to compare; wall clock depends on
-what else the machine does.
+A FOLDER holds `train.txt` and `test.txt` as for quality.py. Every cell is a process of its own on two threads. In
+"weighted" rows without the label cost a third. "scikit-learn" is LinearSVC label by label: SAMPLE random labels are
+trained and the time is multiplied, so it has no accuracy; it is the same optimum as longtail's. omikuji and napkinXC
+come from the `bench` extra; PECOS pins an old NumPy and asks for torch, so it runs under an interpreter of its own
+(`python -m venv pecos; pecos/bin/pip install libpecos`), given by --pecos-python. Default settings throughout: nothing
+is tuned. "newton" is longtail's plain Newton solver with the mean-separating start, "1e-3" the dual solver at that gap.
+CPU seconds (user + system of all threads) are the figure to compare; wall clock depends on what else the machine does.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ THREADS = 2
 SAMPLE = 100  # labels that scikit-learn trains
 LONGTAIL = {
     "longtail": {},
-    "longtail C=1": {"C": 1.0},
-    "longtail 1e-3": {"C": 1.0, "tol": 1e-3},
-    "newton": {"C": 1.0, "solver": "newton"},
+    "longtail weighted": {"C": 1 / 3, "positive_weight": 3.0},
+    "longtail 1e-3": {"tol": 1e-3},
+    "newton": {"solver": "newton"},
 }
 COLUMNS = ("data", "system", "P@1", "P@3", "P@5", "train CPU s", "train s", "predict ms/row", "peak MB", "model MB")
 
@@ -205,7 +204,9 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+")
-    parser.add_argument("--systems", default="longtail,longtail C=1,longtail 1e-3,newton,scikit-learn,omikuji,napkinxc")
+    parser.add_argument(
+        "--systems", default="longtail,longtail weighted,longtail 1e-3,newton,scikit-learn,omikuji,napkinxc"
+    )
     parser.add_argument("--pecos-python", help="interpreter of an environment with libpecos")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -5,7 +5,7 @@
 
 FOLDERs are those of quality.py; without one, the ICD-10-CM corpus of the demo is used. Every start is run by the plain
 Newton solver, to the stopping rule of the papers, and by the dual solver, which takes its first rows from it (its steps
-are rounds, its active rows those at the end). C is 1, as in the papers. Each row is a process of its own, and kernels
+are rounds, its active rows those at the end). Each row is a process of its own, and kernels
 are compiled before the clock starts. Seconds are wall clock and CPU (user + system, all threads). --labels trains and
 scores the first N labels only: enough for ratios. The plots show, for Newton, milliseconds, steps and active rows of
 labels against their number of positives, and the share of rows that are active at each step (labels that are solved
@@ -41,7 +41,7 @@ def measure(folder: str, row: str, loss: str, n_labels: int | None, n_jobs: int 
     from longtail import metrics
 
     solver, start = row.split(" ")
-    params = {"C": 1.0, "loss": loss, "n_jobs": n_jobs, "solver": solver, "start": start}
+    params = {"loss": loss, "n_jobs": n_jobs, "solver": solver, "start": start}
     warm_up(lt.OneVsAll, params)
     train, test = load(folder)
     Y, truth = train.Y[:, :n_labels], test.Y[:, :n_labels]

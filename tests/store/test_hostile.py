@@ -426,7 +426,7 @@ def loaded(root: Path):
             "has parameters that OneVsAll does not take: The 'C' parameter of OneVsAll must be a number above 0",
         ),
         ({"C": 10**400}, "The 'C' parameter of OneVsAll must be a number above 0"),
-        ({"prune": None}, "The 'prune' parameter"),
+        ({"C": None}, "The 'C' parameter"),
         ({"loss": ["hinge"]}, "The 'loss' parameter of OneVsAll must be one of"),
         ({"max_iter": 2.5}, "The 'max_iter' parameter"),
         ({"colour": "red"}, "does not take: .*colour"),

@@ -21,7 +21,6 @@ from longtail.methods.one_vs_all.problem import Features, Problem, as_dense
 from longtail.models import LinearModel, unit_rows
 
 SOLVERS = ("auto", "dual", "newton")
-RANKING_C = 1 / 3  # where the user does not say: rows without the label then cost a third of those that have it
 TOL = 0.01
 DENSE_TOL = 1.0  # of Newton: 0.01 is far too strict there (section 5 of the paper on mean-separating starts)
 
@@ -38,10 +37,8 @@ class OneVsAll(ExtremeClassifier):
 
     Parameters
     ----------
-    C : float or None, default=None
-        Weight of the loss against the penalty; larger fits the training rows more closely. None means 1 for the rows
-        that have the label and 1/3 for the others, as do C=1/3 and positive_weight=3: that ranks labels better than
-        equal weights on all data that we measured. C=1 is the problem of the papers.
+    C : float, default=1.0
+        Weight of the loss against the penalty; larger fits the training rows more closely.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
     solver : {"auto", "dual", "newton"}, default="auto"
         "dual": coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton": the
@@ -53,9 +50,10 @@ class OneVsAll(ExtremeClassifier):
         label that no row has. All lead to the same optimum: "msi" most quickly with the squared hinge, "ova-primal"
         with the logistic loss. Options follow a colon: "msi:s=1,t=-3", "bias:factor=0.9", "ova-primal:stop=strict",
         "tree:stop=strict".
-    positive_weight : float, array of n_labels floats, or None, default=None
+    positive_weight : float or array of n_labels floats, default=1.0
         Multiplies C for the rows that have the label: above 1, missing a row costs more than a false alarm. One number
-        for all labels, or one for each; an array is not kept in the saved parameters. None means 1, or 3 if C is None.
+        for all labels, or one for each; an array is not kept in the saved parameters. C=1/3 with positive_weight=3
+        ranks labels better on much data, see docs/methods/one-vs-all.md: try it.
     prune : float, default=0.01
         Weights smaller than this in absolute value are cut to zero after training. 0 keeps all.
     tol : float or None, default=None
@@ -113,12 +111,12 @@ class OneVsAll(ExtremeClassifier):
 
     def __init__(
         self,
-        C: float | None = None,
+        C: float = 1.0,
         *,
         loss: str = "squared_hinge",
         solver: str = "auto",
         start: str = "msi",
-        positive_weight: float | Sequence[float] | np.ndarray | None = None,
+        positive_weight: float | Sequence[float] | np.ndarray = 1.0,
         prune: float = 0.01,
         tol: float | None = None,
         max_iter: int = 100,
@@ -143,8 +141,7 @@ class OneVsAll(ExtremeClassifier):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        if self.C is not None:
-            check.number(self, "C", above=0)
+        check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
         check.choice(self, "solver", SOLVERS)
         check.number(self, "prune", least=0)
@@ -178,27 +175,19 @@ class OneVsAll(ExtremeClassifier):
 
     def _solver(self, X: Features, Y: sp.csr_array) -> Dual | Newton:
         X = as_dense(X)
-        problem = Problem.of(X, Y, self.bias, self._positive_weight(Y.shape[1]))
+        problem = Problem.of(X, Y, self.bias, check.per_label(self, "positive_weight", Y.shape[1]))
         if self.solver != "newton" and self.loss == "squared_hinge":
             rows = rows_of(X, problem)
             if suits_float32(rows):
                 tol = TOL if self.tol is None else float(self.tol)
                 newton = self._newton(problem, "msi")  # for the few labels that the dual solver hands over
                 first = starts.make(self.start, self._task(problem)).first()
-                return Dual(problem, rows, first, newton, self._C(), tol, float(self.prune))
+                return Dual(problem, rows, first, newton, float(self.C), tol, float(self.prune))
         return self._newton(problem, self.start)
-
-    def _C(self) -> float:  # noqa: N802 - the symbol of the problem
-        return RANKING_C if self.C is None else float(self.C)
-
-    def _positive_weight(self, n_labels: int) -> float | np.ndarray:
-        if self.positive_weight is None:
-            return 1.0 / RANKING_C if self.C is None else 1.0
-        return check.per_label(self, "positive_weight", n_labels)
 
     def _task(self, problem: Problem) -> starts.Task:
         tol = (DENSE_TOL if problem.is_dense else TOL) if self.tol is None else float(self.tol)
-        return starts.Task(problem, LOSSES[self.loss], self._C(), tol, int(self.max_iter))
+        return starts.Task(problem, LOSSES[self.loss], float(self.C), tol, int(self.max_iter))
 
     def _newton(self, problem: Problem, start: str) -> Newton:
         task = self._task(problem)
