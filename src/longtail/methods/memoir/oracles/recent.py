@@ -6,9 +6,12 @@ Memory is O(number of classes).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from longtail.compiled import kernel
+from longtail.methods.memoir.oracles.base import Oracle
 
 KEPT = 8  # rivals kept per class
 
@@ -23,6 +26,19 @@ class Recent:
 
     def remember(self, targets: np.ndarray, rivals: np.ndarray) -> None:
         remember(targets, rivals, self.rivals, self.ends)
+
+
+class RememberingOracle(Oracle):
+    """An oracle that takes the recent rivals of a row's class into account."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.recent = Recent(self.weights.shape[0])
+
+    def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        rivals = super().query(rows, targets)
+        self.recent.remember(targets, rivals)
+        return rivals
 
 
 @kernel

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from longtail.methods.memoir.oracles import simple_lsh_kernels as kernels
-from longtail.methods.memoir.oracles.base import Moves, Oracle
-from longtail.methods.memoir.oracles.recent import Recent
+from longtail.methods.memoir.oracles.base import Moves
+from longtail.methods.memoir.oracles.recent import RememberingOracle
 from longtail.methods.memoir.store_kernels import best_of
 
 UNIT = 32.0  # directions are Gaussian numbers, kept in steps of 1 / UNIT in a byte
 M_GROWTH = 1.1  # codes are made anew for all classes when the largest norm has outgrown M by this factor
 
 
-class SimpleLSH(Oracle):
+class SimpleLSH(RememberingOracle):
     """`n_bits` per code (a multiple of 64), `n_candidates` of which the exact score is taken."""
 
     def __init__(self, *where: Any, n_groups: int, n_bits: int, n_candidates: int, augment: bool) -> None:
@@ -41,7 +41,6 @@ class SimpleLSH(Oracle):
         self.group_ends = np.concatenate([[0], np.cumsum(np.bincount(everyone % n_groups, minlength=n_groups))])
         self.codes = np.zeros((n_classes, n_bits // kernels.WORD), np.uint64)
         self.largest = 0.0  # M
-        self.recent = Recent(n_classes)
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         lines = np.empty((len(rows), self.n_candidates), np.int32)
@@ -59,11 +58,6 @@ class SimpleLSH(Oracle):
             self.weights.store, self.X, self.Y, rows, candidates, self.group, self.n_groups, self._unseen(), rivals,
             np.empty(len(rows)),
         )  # fmt: skip
-
-    def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        rivals = super().query(rows, targets)
-        self.recent.remember(targets, rivals)
-        return rivals
 
     def update(self, moves: Moves) -> None:
         if moves.truncated:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longtail.methods.memoir.oracles import sw_graph_kernels as kernels
-from longtail.methods.memoir.oracles.base import Moves, Oracle
-from longtail.methods.memoir.oracles.recent import Recent
+from longtail.methods.memoir.oracles.base import Moves
+from longtail.methods.memoir.oracles.recent import RememberingOracle
 
 HEAVIEST = 12  # weights that stand for a class when its neighbours are searched
 RELINK_BEAM = 8
@@ -60,7 +60,7 @@ class Beam(NamedTuple):
     answer: np.ndarray  # class and score
 
 
-class SWGraph(Oracle):
+class SWGraph(RememberingOracle):
     """`n_links` at most per class; `beam` classes kept by a search; `drift` as above."""
 
     def __init__(self, *where: Any, n_groups: int, n_links: int, beam: int, drift: float) -> None:
@@ -72,18 +72,12 @@ class SWGraph(Oracle):
         starts = X.indptr[:-1].astype(np.int64)
         squares = np.add.reduceat(np.append(X.data.astype(np.float64) ** 2, 0.0), starts) if len(starts) else starts
         self.lengths = np.sqrt(np.where(np.diff(X.indptr.astype(np.int64)) > 0, squares, 0.0))
-        self.recent = Recent(self.weights.shape[0])
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         kernels.search_rows(
             self.weights.store, self.graph, self.X, self.Y, rows, targets, self.recent.rivals, self.group,
             self.n_groups, self.salt, self._beam(self.beam), rivals,
         )  # fmt: skip
-
-    def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        rivals = super().query(rows, targets)
-        self.recent.remember(targets, rivals)
-        return rivals
 
     def update(self, moves: Moves) -> None:
         np.add.at(self.moved, moves.classes, np.abs(moves.factors) * self.lengths[moves.rows])
