@@ -51,6 +51,7 @@ def train_eagerly(X, rows, targets, schedule, penalty, steps):
     `steps`."""
     n_classes = int(max(targets.max(), max(rivals.max() for _, rivals in steps))) + 1
     W = np.zeros((n_classes, X.shape[1]))
+    debts = [[] for _ in range(n_classes)]
     for t, (chosen, rivals) in enumerate(steps):
         eta = schedule.eta(t)
         if not penalty.l1:
@@ -58,10 +59,14 @@ def train_eagerly(X, rows, targets, schedule, penalty, steps):
         step(W, X, rows[chosen], targets[chosen], rivals, eta)
         if penalty.l1:
             touched = np.unique(np.concatenate([targets[chosen], rivals[rivals >= 0]]))
-            W[touched] = truncate(W[touched], n_classes / len(touched) * penalty.lam * eta)
+            for c in touched:
+                debts[c].append(n_classes / len(touched) * penalty.lam * eta)
+                if len(debts[c]) == penalty.every:
+                    W[c] = truncate(W[c], sum(debts[c]))
+                    debts[c] = []
         elif penalty.project and penalty.lam:
             W *= min(1.0, 1 / (np.sqrt(penalty.lam) * max(np.linalg.norm(W), 1e-300)))
-    return W
+    return np.array([truncate(w, sum(owed)) for w, owed in zip(W, debts, strict=True)])
 
 
 def check_store(store):
@@ -77,16 +82,15 @@ def check_store(store):
         slots = [slot for slot in range(start, start + size) if store.keys[slot] != EMPTY]
         assert len(slots) == store.counts[c] <= 0.75 * size
         for slot in slots:
-            feature, value = int(store.keys[slot]), float(store.values[slot])
+            feature = int(store.keys[slot])
             assert (c, feature) not in entries
-            entries[c, feature] = value
             if store.indexed:
                 number = feature * store.n_groups + c % store.n_groups
                 place = int(store.places[slot])
                 assert place < store.list_counts[number]
                 at = int(store.list_starts[number]) + place
                 assert int(store.classes[at]) == c // store.n_groups
-                assert store.postings[at] == store.values[slot]
+            entries[c, feature] = float(store.postings[at] if store.indexed else store.values[slot])
     if store.indexed:
         assert int(store.list_counts.sum()) == len(entries)  # with the places above: each posting belongs to one slot
         for number, bits in enumerate(store.list_bits):

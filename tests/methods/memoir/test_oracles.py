@@ -27,12 +27,13 @@ def move(oracle, rows, targets, rivals, eta=0.5, truncated=0.0):
     weights = oracle.weights
     moved = weights.step(oracle.X, rows, targets, rivals, eta)
     touched = np.unique(np.concatenate([targets, rivals[rivals >= 0]]))
-    if truncated:
-        weights.truncate(touched, truncated)
+    cut = touched if truncated else touched[:0]
+    weights.truncate(cut, truncated)
     scale = weights.scale
     classes = np.stack([rivals[moved], targets[moved]], axis=1).ravel()
     factors = np.tile([-eta / scale, eta / scale], moved.sum())
-    oracle.update(Moves(classes, np.repeat(rows[moved], 2), factors, touched, truncated / scale))
+    amounts = np.full(len(cut), truncated / scale)
+    oracle.update(Moves(classes, np.repeat(rows[moved], 2), factors, touched, cut, amounts))
 
 
 def trained(name, seed=0, rounds=3, C=13, n=80, **how):

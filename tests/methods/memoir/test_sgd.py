@@ -19,6 +19,7 @@ PENALTIES = {
     "l2": Penalty(0.05, l1=False, project=False),
     "l2 on a ball": Penalty(1.0, l1=False, project=True),
     "l1": Penalty(0.01, l1=True, project=False),
+    "l1, put off": Penalty(0.01, l1=True, project=False, every=7),
 }
 
 

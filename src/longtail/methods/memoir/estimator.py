@@ -87,6 +87,9 @@ class Memoir(ExtremeClassifier):
     prune : float or None, default=None
         Weights smaller than this in absolute value, for rows of mean squared length 1, are cut to zero after training.
         Presets: "default" 0 for l2 and 0.1 for l1, "paper" 0.
+    truncate_every : int or None, default=None
+        With l1, a class is truncated every so many times that a batch touches it, for all of them at once. Presets: 64,
+        "paper" 1.
     normalize : bool, default=False
         Divide every row by its length, in training and, by the model itself, in prediction.
     n_jobs : int or None, default=None
@@ -156,6 +159,7 @@ class Memoir(ExtremeClassifier):
         validation: float = 0.0,
         patience: int = 5,
         prune: float | None = None,
+        truncate_every: int | None = None,
         normalize: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
@@ -182,6 +186,7 @@ class Memoir(ExtremeClassifier):
         self.validation = validation
         self.patience = patience
         self.prune = prune
+        self.truncate_every = truncate_every
         self.normalize = normalize
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -198,7 +203,7 @@ class Memoir(ExtremeClassifier):
         for name in ("lam", "bias", "passes", "prune"):
             if getattr(self, name) is not None:
                 check.number(self, name, least=0)
-        for name, least in (("batch_size", 0), ("max_iter", 0), ("n_groups", 1)):
+        for name, least in (("batch_size", 0), ("max_iter", 0), ("n_groups", 1), ("truncate_every", 1)):
             if getattr(self, name) is not None:
                 check.number(self, name, least=least, whole=True)
         if self.eta0 is not None:
@@ -232,7 +237,9 @@ class Memoir(ExtremeClassifier):
             X, Y = (X[~chosen], Y[~chosen]) if held_out else (X, Y)
         problem = Problem.of(X, Y, float(settings.bias), float(settings.prune))
         schedule = schedule_of(settings, float(self.eta_step), len(problem.pairs.rows), Y.shape[1])
-        penalty = Penalty(float(settings.lam), self.penalty == "l1", bool(settings.project))
+        penalty = Penalty(
+            float(settings.lam), self.penalty == "l1", bool(settings.project), int(settings.truncate_every)
+        )
         with parallel.Team(self.n_jobs) as team:
             oracle = self._oracle(settings, problem, team, oracle_seed)
             model, examiner, self.n_iter_ = run(problem, oracle, schedule, penalty, held_out, order_seed, progress)

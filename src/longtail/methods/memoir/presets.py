@@ -21,17 +21,18 @@ class Settings:
     n_groups: int
     augment: bool
     prune: float
+    truncate_every: int
 
 
 # What works, chosen on held-out rows of wordnet-hypernym; docs/methods/memoir.md has the figures.
 DEFAULT = Settings(
     lam=0.0, eta0=0.5, schedule="linear", batch_size=64, passes=6.0, max_iter=0, project=False, bias=0.3, n_groups=4,
-    augment=False, prune=0.0,
+    augment=False, prune=0.0, truncate_every=64,
 )  # fmt: skip
 # Table 4 of the paper, and its algorithm as written.
 PAPER = Settings(
     lam=1.0, eta0=0.1, schedule="inverse", batch_size=0, passes=0.0, max_iter=25, project=True, bias=0.0, n_groups=1,
-    augment=True, prune=0.0,
+    augment=True, prune=0.0, truncate_every=1,
 )  # fmt: skip
 
 PRESETS = {

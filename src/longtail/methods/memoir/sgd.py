@@ -5,7 +5,8 @@
 A step: find the rivals r_j of a batch against frozen weights; then, pair by pair, where 1 + x_j.(w_r - w_y) > 0 with
 the weights as they are by then, w_r -= eta_t x_j and w_y += eta_t x_j. For l2, W is first multiplied by 1 - lam eta_t
 and at last projected on the ball |W|_F <= 1 / sqrt(lam); both only change a common factor. For l1, the weights of all
-classes R_t that occurred as y_j or r_j are truncated by (C / |R_t|) lam eta_t at last: eq. (13).
+classes R_t that occurred as y_j or r_j are truncated by (C / |R_t|) lam eta_t at last: eq. (13). That costs all weights
+of these classes, so it can be put off until a class has been in R_t several times, and then be done for all of them.
 
 Symbols: C classes, eta_t rate, lam lambda, R_t `touched`.
 """
@@ -39,11 +40,13 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Penalty:
-    """`l1`, or else l2; `project` on the ball of radius 1 / sqrt(lam) after every batch (l2)."""
+    """`l1`, or else l2; `project` on the ball of radius 1 / sqrt(lam) after every batch (l2); a class is truncated
+    `every` so many times that it is touched (l1)."""
 
     lam: float
     l1: bool
     project: bool
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,13 @@ def train(
         rivals = oracle.query(rows, targets)
         yield chosen, rivals
         moved = weights.step(pairs.X, rows, targets, rivals, eta)
-        truncated, touched = 0.0, np.empty(0, np.int64)
+        truncated, amounts = np.empty(0, np.int64), np.empty(0)
         if penalty.l1 and penalty.lam:
             touched = np.unique(np.concatenate([targets, rivals[rivals >= 0]]))
-            truncated = weights.shape[0] / len(touched) * penalty.lam * eta
-            weights.truncate(touched, truncated)
+            amount = weights.shape[0] / len(touched) * penalty.lam * eta
+            truncated, amounts = weights.truncate(touched, amount, penalty.every)
         if oracle.follows:
-            oracle.update(_moves(rows[moved], targets[moved], rivals[moved], eta, touched, truncated, weights.scale))
+            oracle.update(_moves(rows[moved], targets[moved], rivals[moved], eta, truncated, amounts, weights.scale))
         if penalty.project and penalty.lam and not penalty.l1:
             radius = 1.0 / np.sqrt(penalty.lam)
             if weights.norm > radius:
@@ -104,12 +107,11 @@ def _moves(
     targets: np.ndarray,
     rivals: np.ndarray,
     eta: float,
-    touched: np.ndarray,
-    truncated: float,
+    truncated: np.ndarray,
+    amounts: np.ndarray,
     scale: float,
 ) -> Moves:
     """Rivals move away from their rows, targets towards them, in the order of the steps."""
     classes, factors = np.stack([rivals, targets], axis=1).ravel(), np.tile([-eta / scale, eta / scale], len(rows))
-    if not truncated:
-        touched = np.unique(classes)
-    return Moves(classes, np.repeat(rows, 2), factors, touched, truncated / scale)
+    touched = np.unique(np.concatenate([classes, truncated]))
+    return Moves(classes, np.repeat(rows, 2), factors, touched, truncated, amounts / scale)

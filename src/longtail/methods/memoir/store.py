@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,7 +40,8 @@ class Labels(NamedTuple):
 
 class Store(NamedTuple):
     """The arrays behind `Weights`; see store_kernels. Arrays of the first block have one entry per class, `list_` ones
-    one per feature and group; `keys` to `places` are the arena of tables, `classes` and `postings` that of lists."""
+    one per feature and group; `keys` with `places` (indexed) or `values` (else) are the arena of tables, `classes` and
+    `postings` that of lists."""
 
     starts: np.ndarray
     bits: np.ndarray  # log2 of the number of slots; 0: no table
@@ -77,7 +78,7 @@ class Weights:
             counts=np.zeros(n_classes, np.uint32),
             norms=np.zeros(n_classes),
             keys=np.empty(FIRST_ROOM, np.uint32),
-            values=np.empty(FIRST_ROOM, np.float32),
+            values=np.empty(FIRST_ROOM - room, np.float32),
             places=np.empty(room, np.uint32),
             list_starts=np.zeros(n_lists, np.int64),
             list_bits=np.zeros(n_lists, np.uint8),
@@ -93,6 +94,8 @@ class Weights:
             indexed=indexed,
             n_groups=n_groups,
         )
+        self.debts = np.zeros(n_classes)  # truncation of W that is still to be done
+        self.n_debts = np.zeros(n_classes, np.int64)
 
     @property
     def scale(self) -> float:
@@ -130,11 +133,21 @@ class Weights:
         self.store.scale[0] = 1.0
         return scale
 
-    def truncate(self, classes: np.ndarray, amount: float) -> None:
-        """Move all weights of these classes towards zero by `amount`; those that get there are gone: eq. (13)."""
-        most = int(self.store.counts[classes].max(initial=0))
+    def truncate(self, classes: np.ndarray, amount: float, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Move all weights of these classes towards zero by `amount`; those that get there are gone: eq. (13).
+
+        Costs all weights of a class, and so a class only pays when it owes for the `every`-th time, all at once.
+        Returns the classes that did, and how much.
+        """
+        self.debts[classes] += amount
+        self.n_debts[classes] += 1
+        due = classes[self.n_debts[classes] >= every]
+        amounts = self.debts[due]
+        self.debts[due], self.n_debts[due] = 0.0, 0
+        most = int(self.store.counts[due].max(initial=0))
         room = np.empty(most, np.uint32), np.empty(most, np.float32), np.empty(most, np.uint32)
-        kernels.truncate_classes(self.store, classes, amount / self.scale, *room)
+        kernels.truncate_classes(self.store, due, amounts / self.scale, *room)
+        return due, amounts
 
     def scores(self, X: Rows, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """x_i.w_c for pairs of a row and a class; -inf for a class below 0."""
@@ -143,25 +156,19 @@ class Weights:
         return out * self.scale
 
     def to_csr(self) -> sp.csr_array:
-        """W, one row per class, without zeros."""
+        """W, one row per class, without zeros; debts are paid in it."""
         indptr = np.zeros(self.shape[0] + 1, np.int64)
         np.cumsum(self.store.counts, out=indptr[1:])
         index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
         indices, data = np.empty(indptr[-1], index_type), np.empty(indptr[-1], np.float32)
-        kernels.fill_csr(self.store, indptr, indices, data)
+        kernels.fill_csr(self.store, self.debts, indptr, indices, data)
         W = sp.csr_array((data, indices, indptr.astype(index_type)), shape=self.shape)
         W.sort_indices()
         W.eliminate_zeros()
         return W
 
     def _lengthen(self) -> None:
-        """Make the arenas half as long again; pages that are never touched take no memory."""
-        names = ["keys", "values", *(("places", "classes", "postings") if self.store.indexed else ())]
-        grown: dict[str, Any] = {name: _longer(getattr(self.store, name)) for name in names}
-        self.store = self.store._replace(**grown)
-
-
-def _longer(array: np.ndarray) -> np.ndarray:
-    longer = np.empty(len(array) + len(array) // 2, array.dtype)
-    longer[: len(array)] = array
-    return longer
+        """Make the arenas longer where they are: the old ones and copies of them would be the peak of memory."""
+        for name in ("keys", "values", "places", "classes", "postings"):
+            arena = getattr(self.store, name)
+            arena.resize(len(arena) + len(arena) // 8, refcheck=False)  # nobody has a view: queries wait for steps

@@ -3,8 +3,9 @@
 A class has a hash table (linear probing, a power of two of slots, at most three quarters full) from feature to value,
 so that one weight is found, changed or made in constant time. When the store is indexed, a feature also has lists with
 the classes that have a weight for it (postings), one list for each group of classes: class c belongs to group c mod G,
-where it is number c div G. A slot of a table knows the place of its posting, so that both move together. A store that
-is not indexed may have champions instead: for each feature the few classes with the largest weights.
+where it is number c div G. The value is then in the posting, and a slot of the table has the place of it. A store that
+is not indexed has the values in the tables, and may have champions: for each feature the few classes with the largest
+weights.
 
 Tables and lists lie in two arenas, in blocks of powers of two; freed blocks are used again. A kernel that may insert
 stops where an arena might not suffice, and goes on after the caller has made it longer. Stored values times `scale` are
@@ -105,9 +106,10 @@ def grow_table(store, c):
     for slot in range(start, start + (np.int64(1) << bits)):
         if store.keys[slot] != EMPTY:
             to = place_key(store, c, store.keys[slot])
-            store.values[to] = store.values[slot]
             if store.indexed:
                 store.places[to] = store.places[slot]
+            else:
+                store.values[to] = store.values[slot]
     free_block(store, TABLES, bits, start)
 
 
@@ -149,6 +151,26 @@ def remove_posting(store, c, feature, place):
 
 
 @kernel
+def posting_of(store, c, feature, slot):
+    """Where the posting of a slot of class c is."""
+    number = np.int64(feature) * store.n_groups + c % store.n_groups
+    return store.list_starts[number] + np.int64(store.places[slot])
+
+
+@kernel
+def get_value(store, c, feature, slot):
+    return store.postings[posting_of(store, c, feature, slot)] if store.indexed else store.values[slot]
+
+
+@kernel
+def set_value(store, c, feature, slot, value):
+    if store.indexed:
+        store.postings[posting_of(store, c, feature, slot)] = value
+    else:
+        store.values[slot] = value
+
+
+@kernel
 def insert(store, c, feature):
     """A slot for a feature that class c lacks, with value 0."""
     count = np.int64(store.counts[c])
@@ -156,9 +178,9 @@ def insert(store, c, feature):
         grow_table(store, c)
     slot = place_key(store, c, feature)
     store.counts[c] = count + 1
-    store.values[slot] = 0.0
     if store.indexed:
         store.places[slot] = append_posting(store, c, feature)
+    set_value(store, c, feature, slot, np.float32(0.0))
     return slot
 
 
@@ -167,9 +189,10 @@ def score(store, X, i, c):
     """x_i.v_c, with the stored values v = w / scale."""
     total = 0.0
     for p in range(X.indptr[i], X.indptr[i + 1]):
-        slot = find(store, c, X.indices[p])
+        feature = X.indices[p]
+        slot = find(store, c, feature)
         if slot >= 0:
-            total += X.data[p] * store.values[slot]
+            total += X.data[p] * get_value(store, c, feature, slot)
     return total
 
 
@@ -196,13 +219,10 @@ def add_row(store, X, i, c, factor):
         slot = find(store, c, feature)
         if slot < 0:
             slot = insert(store, c, feature)
-        old = np.float64(store.values[slot])
+        old = np.float64(get_value(store, c, feature, slot))
         new = np.float32(old + factor * X.data[p])
-        store.values[slot] = new
+        set_value(store, c, feature, slot, new)
         change += np.float64(new) ** 2 - old**2
-        if store.indexed:
-            number = np.int64(feature) * store.n_groups + c % store.n_groups
-            store.postings[store.list_starts[number] + np.int64(store.places[slot])] = new
         if len(store.champions):
             promote(store, feature, c, new)
     store.square[0] += change
@@ -300,7 +320,7 @@ def score_pairs(store, X, rows, classes, out):
 def truncate_class(store, c, amount, keys, values, places):
     """Every value of class c moves towards zero by `amount` and leaves the table when it gets there: eq. (13).
 
-    keys, values, places : room for all entries of the class.
+    keys, values, places : room for all entries of the class; values or places, as the store has them.
     """
     bits, start, kept = np.int64(store.bits[c]), store.starts[c], 0
     if bits == 0:
@@ -310,24 +330,22 @@ def truncate_class(store, c, amount, keys, values, places):
         feature = store.keys[slot]
         if feature == EMPTY:
             continue
-        value = np.float64(store.values[slot])
+        value = np.float64(get_value(store, c, feature, slot))
         new = np.float32(np.sign(value) * max(abs(value) - amount, 0.0))
         if new == 0.0:
             if store.indexed:
                 remove_posting(store, c, feature, np.int64(store.places[slot]))
             continue
         square += np.float64(new) ** 2
-        keys[kept], values[kept] = feature, new
+        set_value(store, c, feature, slot, new)
+        keys[kept] = feature
         if store.indexed:
             places[kept] = store.places[slot]
-            number = np.int64(feature) * store.n_groups + c % store.n_groups
-            store.postings[store.list_starts[number] + np.int64(store.places[slot])] = new
+        else:
+            values[kept] = new
         kept += 1
     if kept < store.counts[c]:
         refill_table(store, c, keys[:kept], values, places)
-    else:
-        for k in range(kept):
-            store.values[find(store, c, keys[k])] = values[k]
     store.square[0] += square - store.norms[c]
     store.norms[c] = square
 
@@ -348,26 +366,29 @@ def refill_table(store, c, keys, values, places):
         free_block(store, TABLES, bits, start)
     for k in range(len(keys)):
         slot = place_key(store, c, keys[k])
-        store.values[slot] = values[k]
         if store.indexed:
             store.places[slot] = places[k]
+        else:
+            store.values[slot] = values[k]
     store.counts[c] = len(keys)
 
 
 @kernel
-def truncate_classes(store, classes, amount, keys, values, places):
-    """Truncate every class of the list; see truncate_class."""
-    for c in classes:
-        truncate_class(store, c, amount, keys, values, places)
+def truncate_classes(store, classes, amounts, keys, values, places):
+    """Truncate class classes[k] by amounts[k]; see truncate_class."""
+    for k in range(len(classes)):
+        truncate_class(store, classes[k], amounts[k], keys, values, places)
 
 
 @kernel
-def fill_csr(store, indptr, indices, data):
-    """The weights as rows of a CSR matrix, features of a row in the order of its table."""
+def fill_csr(store, debts, indptr, indices, data):
+    """The weights, truncated by debts[c], as rows of a CSR matrix, features of a row in the order of its table."""
     for c in range(len(store.counts)):
         at = indptr[c]
         if store.bits[c] > 0:
             for slot in range(store.starts[c], store.starts[c] + (np.int64(1) << np.int64(store.bits[c]))):
-                if store.keys[slot] != EMPTY:
-                    indices[at], data[at] = store.keys[slot], store.scale[0] * store.values[slot]
+                feature = store.keys[slot]
+                if feature != EMPTY:
+                    value = store.scale[0] * get_value(store, c, feature, slot)
+                    indices[at], data[at] = feature, np.sign(value) * max(abs(value) - debts[c], 0.0)
                     at += 1

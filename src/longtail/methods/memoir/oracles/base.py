@@ -25,13 +25,14 @@ CHUNK = 256  # rows that a thread answers at a time, at most
 
 class Moves(NamedTuple):
     """How classes have moved, in units of stored values (w / scale): classes[k] by factors[k] x[rows[k]], in this
-    order; and all weights of the classes in `touched` by `truncated` towards zero, after that."""
+    order; after that all weights of truncated[k] by amounts[k] towards zero."""
 
     classes: np.ndarray
     rows: np.ndarray
     factors: np.ndarray
-    touched: np.ndarray  # sorted, each class once
-    truncated: float = 0.0
+    touched: np.ndarray  # all classes concerned: sorted, each once
+    truncated: np.ndarray
+    amounts: np.ndarray
 
 
 class Oracle(ABC):

@@ -60,13 +60,11 @@ class SimpleLSH(RememberingOracle):
         )  # fmt: skip
 
     def update(self, moves: Moves) -> None:
-        if moves.truncated:
-            self._project(moves.touched)
-        else:
-            kernels.move_projections(
-                self.X, self.directions, moves.classes, moves.rows, moves.factors,
-                np.empty(self.projections.shape[1], np.float32), self.projections,
-            )  # fmt: skip
+        kernels.move_projections(
+            self.X, self.directions, moves.classes, moves.rows, moves.factors,
+            np.empty(self.projections.shape[1], np.float32), self.projections,
+        )  # fmt: skip
+        kernels.project_classes(self.weights.store, moves.truncated, self.directions, self.projections)
         norms = np.sqrt(np.maximum(self.weights.store.norms[moves.touched], 0.0))
         if self.augment and norms.max(initial=0.0) > self.largest:
             self.largest = M_GROWTH * norms.max()
@@ -77,11 +75,6 @@ class SimpleLSH(RememberingOracle):
     def rescale(self, factor: float) -> None:
         self.projections *= np.float32(factor)
         self.largest *= factor
-
-    def _project(self, classes: np.ndarray) -> None:
-        """Projections of classes that did not move along rows of X, from all their weights."""
-        W = self.weights.to_csr()[classes] / self.weights.scale
-        self.projections[classes] = W @ self.directions.astype(np.float32)
 
     def _encode(self, classes: np.ndarray) -> None:
         tails = np.zeros(len(classes), np.float32)

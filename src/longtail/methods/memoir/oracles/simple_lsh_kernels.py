@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 from longtail.compiled import kernel
 
 WORD = 64  # bits of a word of a code
+EMPTY = np.uint32(2**32 - 1)  # the key of a free slot, as in store_kernels
 
 
 @intrinsic
@@ -51,6 +52,20 @@ def move_projections(X, directions, classes, rows, factors, row_projection, proj
         line, factor = projections[classes[k]], np.float32(factors[k])
         for b in range(len(line)):
             line[b] += factor * row_projection[b]
+
+
+@kernel
+def project_classes(store, classes, directions, projections):
+    """a_b.w_c from all weights of a class, for classes that did not just move along rows."""
+    for c in classes:
+        projections[c] = 0.0
+        if store.bits[c] == 0:
+            continue
+        for slot in range(store.starts[c], store.starts[c] + (np.int64(1) << np.int64(store.bits[c]))):
+            if store.keys[slot] != EMPTY:
+                line = directions[store.keys[slot]]
+                for b in range(len(line)):
+                    projections[c, b] += store.values[slot] * np.float32(line[b])
 
 
 @kernel

@@ -81,8 +81,7 @@ class SWGraph(RememberingOracle):
 
     def update(self, moves: Moves) -> None:
         np.add.at(self.moved, moves.classes, np.abs(moves.factors) * self.lengths[moves.rows])
-        if moves.truncated:
-            self.moved[moves.touched] += moves.truncated * np.sqrt(self.weights.store.counts[moves.touched])
+        self.moved[moves.truncated] += moves.amounts * np.sqrt(self.weights.store.counts[moves.truncated])
         length = np.sqrt(np.maximum(self.weights.store.norms[moves.touched], 0.0))
         new = self.graph.at[moves.touched] < 0
         far = moves.touched[new | (self.moved[moves.touched] >= self.drift * length)]
