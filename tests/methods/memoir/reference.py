@@ -38,6 +38,16 @@ def best_rivals(W, X, Y, rows, classes=None):
     return found
 
 
+def champion_shares(champions, values, x, labels, group, n_groups):
+    """{class: what the features of which it is a champion give to its score}, where that is above 0."""
+    shares = {}
+    for feature in np.flatnonzero(x):
+        for c, value in zip(champions[feature].tolist(), values[feature].tolist(), strict=True):
+            if c >= 0 and c % n_groups == group and not labels[c]:
+                shares[c] = shares.get(c, 0.0) + x[feature] * value
+    return {c: share for c, share in shares.items() if share > 0}
+
+
 def objective(W, X, y, lam):
     """Eq. (10)."""
     scores = X @ W.T

@@ -12,7 +12,7 @@ from longtail import parallel
 from longtail.check import canonical_csr
 from longtail.methods.memoir.oracles import simple_lsh_kernels as lsh
 from longtail.methods.memoir.oracles.base import Moves
-from longtail.methods.memoir.oracles.recent import KEPT, Recent
+from longtail.methods.memoir.oracles.recent import BEST, KEPT, Recent
 from longtail.methods.memoir.oracles.simple_lsh import UNIT
 from tests.methods.memoir import reference
 from tests.methods.memoir.problems import classes_problem, one_hot, oracle_of
@@ -113,6 +113,22 @@ def test_recent_rivals_are_the_last_different_ones():
     assert recent.rivals[2, 0] == 0
     recent.remember(np.ones(KEPT + 1, np.int64), np.arange(10, 11 + KEPT))
     assert sorted(recent.rivals[1].tolist()) == list(range(11, 11 + KEPT))
+
+
+@pytest.mark.parametrize("n_groups", [1, 3])
+def test_likely_rivals_are_the_best_champions_and_the_recent_rivals(n_groups):
+    oracle, X, Y, y = trained("simple-lsh", 4, n=300, C=120, n_groups=n_groups)
+    store, n_full = oracle.weights.store, 0
+    likely = oracle.likely(np.arange(300), y)
+    for i, classes in enumerate(likely):
+        shares = reference.champion_shares(store.champions, store.champion_values, X[i], Y[i], oracle.group, n_groups)
+        best = sorted(shares.values(), reverse=True)[:BEST]
+        found = [int(c) for c in classes[:BEST] if c >= 0]
+        np.testing.assert_allclose([shares[c] for c in found], best, rtol=1e-5)
+        assert len(set(found)) == len(found)
+        assert classes[BEST:].tolist() == oracle.recent.rivals[y[i]].tolist()
+        n_full += len(shares) > BEST
+    assert n_full > 20  # else there was nothing to choose
 
 
 # --- sw-graph --------------------------------------------------------------------------------------------------------

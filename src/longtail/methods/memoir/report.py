@@ -16,7 +16,7 @@ import numpy as np
 from longtail.methods.memoir.oracles import Oracle
 
 DELTAS = (0.5, 0.25, 0.1, 0.05, 0.01)
-N_BATCHES, N_ROWS = 64, 4  # how many batches are looked at, and how many of their rows
+N_BATCHES, N_ROWS = 32, 8  # how many batches are looked at, and how many of their rows
 TIE = 1e-6  # scores that differ by less are equal: they were summed in another order
 
 

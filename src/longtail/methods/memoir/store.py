@@ -11,7 +11,7 @@ from longtail.compiled import csr_parts, csr_pattern
 from longtail.methods.memoir import store_kernels as kernels
 
 FIRST_ROOM = 1 << 16  # entries of an arena before the first time it gets longer
-N_CHAMPIONS = 4  # classes
+N_CHAMPIONS = 16  # classes
 SMALLEST_SCALE = 1e-8  # stored values are multiplied out before they outgrow float32
 
 

@@ -291,8 +291,8 @@ def consider(store, X, i, k, c, group, n_groups, seen, out, out_scores):
 
 @kernel
 def best_of(store, X, Y, rows, candidates, group, n_groups, seen, out, out_scores):
-    """For every row the best of its candidates (blanks are below 0) and of the champions of its features that belongs
-    to the group (mod n_groups) and is no label of the row; the first of equal ones; -1 if there is none.
+    """For every row the best of its candidates (blanks are below 0) that belongs to the group (mod n_groups) and is no
+    label of the row; the first of equal ones; -1 if there is none.
 
     seen : zeros, one for each class.
     """
@@ -303,10 +303,41 @@ def best_of(store, X, Y, rows, candidates, group, n_groups, seen, out, out_score
             seen[Y.indices[p]] = k + 1
         for at in range(candidates.shape[1]):
             consider(store, X, i, k, np.int64(candidates[k, at]), group, n_groups, seen, out, out_scores)
-        if len(store.champions):
-            for p in range(X.indptr[i], X.indptr[i + 1]):
-                for champion in store.champions[X.indices[p]]:
-                    consider(store, X, i, k, np.int64(champion), group, n_groups, seen, out, out_scores)
+
+
+@kernel
+def best_of_all(store, X, Y, rows, line_of, panel, scores, out, out_scores):
+    """For every row the best of all classes that is no label of it; the first of equal ones; -1 if there is none. All
+    weights are read once.
+
+    line_of : zeros, one for each feature.
+    panel : zeros, for the rows side by side, with a line for each entry of the rows.
+    scores : room for one class.
+    """
+    n_lines = 0
+    for k in range(len(rows)):
+        out[k], out_scores[k] = -1, -np.inf
+        for p in range(X.indptr[rows[k]], X.indptr[rows[k] + 1]):
+            if line_of[X.indices[p]] == 0:
+                n_lines += 1
+                line_of[X.indices[p]] = n_lines
+            panel[line_of[X.indices[p]] - 1, k] = X.data[p]
+    for c in range(len(store.counts)):
+        scores[:] = 0.0
+        if store.bits[c] > 0:
+            for slot in range(store.starts[c], store.starts[c] + (np.int64(1) << np.int64(store.bits[c]))):
+                feature = store.keys[slot]
+                if feature != EMPTY and line_of[feature] > 0:
+                    value, line = get_value(store, c, feature, slot), line_of[feature] - 1
+                    for k in range(len(rows)):
+                        scores[k] += value * panel[line, k]
+        for k in range(len(rows)):
+            if scores[k] > out_scores[k]:
+                is_label = False
+                for p in range(Y.indptr[rows[k]], Y.indptr[rows[k] + 1]):
+                    is_label |= Y.indices[p] == c
+                if not is_label:
+                    out[k], out_scores[k] = c, scores[k]
 
 
 @kernel

@@ -18,7 +18,7 @@ import numpy as np
 
 from longtail import parallel
 from longtail.methods.memoir.store import Labels, Rows, Weights
-from longtail.methods.memoir.store_kernels import best_of
+from longtail.methods.memoir.store_kernels import best_of, best_of_all
 
 CHUNK = 256  # rows that a thread answers at a time, at most
 
@@ -71,9 +71,10 @@ class Oracle(ABC):
 
     def best(self, rows: np.ndarray) -> np.ndarray:
         """The true rival of every row, by reading all classes: what `query` is measured by."""
-        rivals, scores = np.empty(len(rows), np.int64), np.empty(len(rows))
-        everyone = np.tile(np.arange(self.weights.shape[0]), (len(rows), 1))
-        best_of(self.weights.store, self.X, self.Y, rows, everyone, 0, 1, self._unseen(), rivals, scores)
+        n, rivals = len(rows), np.empty(len(rows), np.int64)
+        n_entries = int((self.X.indptr[rows + 1] - self.X.indptr[rows]).sum())
+        panel, line_of = np.zeros((n_entries, n), np.float32), np.zeros(self.weights.shape[1], np.int32)
+        best_of_all(self.weights.store, self.X, self.Y, rows, line_of, panel, np.empty(n), rivals, np.empty(n))
         return rivals
 
     @abstractmethod

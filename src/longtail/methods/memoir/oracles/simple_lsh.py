@@ -5,8 +5,8 @@ get a last coordinate 0 (simple_lsh_kernels). Codes then collide in a bit with p
 cos(angle) = x.w / (|x| M). With `augment=False` the last coordinate is left out and cos(angle) = x.w / (|x| |w|): where
 norms differ much, as those of trained classes do, M flattens all angles and the plain code finds more.
 
-The codes of one group of classes are looked through. The classes with the largest weights for the row's features, and
-recent rivals of its class, are scored besides: on sparse text they find more than the codes do.
+The codes of one group of classes are looked through. Likely rivals (recent.py) are scored besides: on sparse text they
+find more than the codes do.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SimpleLSH(RememberingOracle):
             np.empty(n_bits + 1, np.int64), lines,
         )  # fmt: skip
         candidates = np.concatenate(
-            [np.where(lines >= 0, self.class_of[lines], -1), self.recent.rivals[targets]], axis=1, dtype=np.int64
+            [np.where(lines >= 0, self.class_of[lines], -1), self.likely(rows, targets)], axis=1, dtype=np.int64
         )
         best_of(
             self.weights.store, self.X, self.Y, rows, candidates, self.group, self.n_groups, self._unseen(), rivals,

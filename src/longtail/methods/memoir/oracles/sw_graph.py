@@ -75,7 +75,7 @@ class SWGraph(RememberingOracle):
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         kernels.search_rows(
-            self.weights.store, self.graph, self.X, self.Y, rows, targets, self.recent.rivals, self.group,
+            self.weights.store, self.graph, self.X, self.Y, rows, targets, self.likely(rows, targets), self.group,
             self.n_groups, self.salt, self._beam(self.beam), rivals,
         )  # fmt: skip
 

@@ -98,11 +98,11 @@ def widen(store, graph, features, values, n, stamp, group, n_groups, beam):
 
 
 @kernel
-def search_rows(store, graph, X, Y, rows, targets, recent, group, n_groups, salt, beam, out):
+def search_rows(store, graph, X, Y, rows, targets, entries, group, n_groups, salt, beam, out):
     """out[k] = the best class found for row rows[k] that belongs to the group and is no label of it, or -1.
 
-    The search enters the graph at a class drawn at random, at the target, whose neighbours are likely rivals, at its
-    recent rivals, and at the champions of the row's features.
+    The search enters the graph at a class drawn at random, at the target, whose neighbours are likely rivals, and at
+    the entries of the row.
     """
     n_live = graph.n_live[0]
     for k in range(len(rows)):
@@ -117,13 +117,9 @@ def search_rows(store, graph, X, Y, rows, targets, recent, group, n_groups, salt
         n = offer(store, features, values, entry, n, stamp, group, n_groups, beam)
         if graph.at[targets[k]] >= 0:
             n = offer(store, features, values, np.int32(targets[k]), n, stamp, group, n_groups, beam)
-        for c in recent[targets[k]]:
+        for c in entries[k]:
             if c >= 0 and graph.at[c] >= 0:
                 n = offer(store, features, values, c, n, stamp, group, n_groups, beam)
-        for feature in features:
-            for c in store.champions[feature]:
-                if c >= 0 and graph.at[c] >= 0:
-                    n = offer(store, features, values, c, n, stamp, group, n_groups, beam)
         n = widen(store, graph, features, values, n, stamp, group, n_groups, beam)
         out[k] = np.int64(beam.answer[0])
 
