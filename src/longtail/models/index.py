@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from longtail import topk
 from longtail.compiled import csr_parts, frozen, kernel
 
+FEATURE_BYTES = 20  # that the index takes for a feature without weights
 LEVELS = 127  # codes go from -LEVELS to LEVELS
 COLUMN_SHARE = 8  # a feature of more than L / COLUMN_SHARE labels gets a column
 SPILL_SHARE = 256  # at most L / SPILL_SHARE weights of a column spill, which keeps the steps of all others small

@@ -16,9 +16,10 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from longtail import memory
 from longtail.errors import InputError
 from longtail.models.base import Explanation, FeaturePipeline, Model
-from longtail.models.index import InvertedIndex
+from longtail.models.index import FEATURE_BYTES, InvertedIndex
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class LinearModel(Model):
     @cached_property
     def index(self) -> InvertedIndex:
         """W made ready for scoring, at the first prediction."""
+        memory.must_fit(self.n_features, "features", FEATURE_BYTES)
         return InvertedIndex.of(self.W, self.n_features, self.bias)
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -101,6 +101,7 @@ class PDSparse(ExtremeClassifier):
     """
 
     method = "pd-sparse"
+    feature_bytes = 170  # tables begin with a few slots
     C_: float
     lam_: float
     history_: list[Pass]
