@@ -31,6 +31,6 @@ def must_fit(count: int, what: str, bytes_each: int) -> None:
     if needed > there:
         raise InputError(
             f"{count:,} {what} take {needed / 1e9:.0f} GB at {bytes_each} bytes each, used or not, but "
-            f"{there / 1e9:.0f} GB of memory are free; number the {what} that occur from 0 on, without gaps, or correct "
-            "their number in the header"
+            f"{there / 1e9:.0f} GB of memory are free; number the {what} that occur from 0 on, without gaps, or "
+            "correct their number in the header"
         )
