@@ -3,6 +3,7 @@
     python benchmarks/memoir.py table   FOLDER ... [--systems NAME ...] [--classes N] [--plot FILE]    Table 3, Figure 2
     python benchmarks/memoir.py l1      FOLDER ... [--plot FILE]                                       Figure 1
     python benchmarks/memoir.py batches FOLDER ...                                                     Table 2
+    python benchmarks/memoir.py seeds   FOLDER ... [--systems NAME ...]                                mean of 5 seeds
 
 FOLDERs are those of quality.py; rows with several labels are reduced to the first, rows without any are left out.
 --classes keeps the rows of the N most frequent classes, for systems that are too slow on all of them. Every row of a
@@ -51,6 +52,7 @@ COLUMNS = (
 )  # fmt: skip
 LAMS = (0.0, 1e-7, 1e-6, 1e-5, 1e-4)
 BATCHES = (1, 8, 64, 512, 4096, 13_609)
+SEEDS = range(5)
 
 
 def multiclass(data: Any) -> tuple[Any, np.ndarray]:
@@ -195,6 +197,18 @@ def in_own_process(folder: str, system: str, n_classes: int | None) -> dict[str,
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+def of_all_seeds(folder: str, system: str, n_classes: int | None) -> dict[str, Any]:
+    """A row of means; the spread of the accuracies stands beside the system."""
+    each = [in_own_process(folder, json.dumps({**MEMOIR[system], "random_state": seed}), n_classes) for seed in SEEDS]
+    mean = {
+        key: each[0][key] and round(float(np.mean([row[key] for row in each])), 2)
+        for key in each[0]
+        if key in COLUMNS[2:]
+    }
+    accuracies = sorted(row["accuracy"] for row in each)
+    return {**each[0], **mean, "system": f"{system} ({accuracies[0]} to {accuracies[-1]})"}
+
+
 def plot(rows: list[dict[str, Any]], x: str, file: Path) -> None:
     """Accuracy and F1 against model size or training time, one point per system."""
     import matplotlib as mpl
@@ -214,7 +228,7 @@ def plot(rows: list[dict[str, Any]], x: str, file: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "l1", "batches", "row"))
+    parser.add_argument("what", choices=("table", "l1", "batches", "seeds", "row"))
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--systems", nargs="+", help=f"of: {', '.join((*MEMOIR, *OTHERS))}")
     parser.add_argument("--classes", type=int, help="keep the rows of this many most frequent classes")
@@ -226,6 +240,7 @@ def main() -> None:
     systems = {
         "table": [system for system in options.systems or (*MEMOIR, *OTHERS) if available(system)],
         "l1": [json.dumps({"penalty": "l1", "lam": lam}) for lam in LAMS],
+        "seeds": options.systems or ["memoir", "memoir sw-graph", "memoir simple-lsh"],
         "batches": [json.dumps({"batch_size": size}) for size in BATCHES],
     }[options.what]
     if options.what == "table" and not options.systems and not options.classes:
@@ -235,7 +250,8 @@ def main() -> None:
     rows = []
     for folder in options.folders:
         for system in systems:
-            rows.append(in_own_process(folder, system, options.classes))
+            one_row = of_all_seeds if options.what == "seeds" else in_own_process
+            rows.append(one_row(folder, system, options.classes))
             sys.stderr.write(f"{json.dumps(rows[-1])}\n")  # what there is, should the rest take too long
     sys.stdout.write(align(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]) + "\n")
     if options.plot:
