@@ -94,7 +94,7 @@ def test_an_epoch_equals_its_twin(link, changes):
     hashes, how = hashing.draw(9, 4, range(3), 0), descent(**changes)
     buckets, _ = fitted(X, Y, hashes, link, how)
     squares = (X.toarray().astype(np.float64) ** 2).sum(axis=1)
-    rates = how.learning_rate / np.maximum(squares, squares.mean())
+    rates = how.learning_rate / np.maximum(squares, squares.mean()) * reference.damping(Y.toarray())
     rows = np.sort(np.random.default_rng([3, 1 << 33]).permutation(30))
     order = np.random.default_rng([3, 1 << 32, 0]).permutation(rows)
     W = reference.descend(

@@ -48,7 +48,8 @@ class Mach(ExtremeClassifier):
         the median; the count-min sketch's minimum. The geometric mean was the most accurate from 8 repetitions on, the
         minimum with fewer.
     learning_rate : float, default=4.0
-        The step at the start, for rows of length 1; rows of another length are taken into account.
+        The step at the start, for rows of length 1 with up to 3 labels; rows of another length, or with more labels,
+        are taken into account.
     n_epochs : int, default=5
         Passes over the rows.
     schedule : {"linear", "constant"}, default="linear"

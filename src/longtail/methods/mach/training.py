@@ -5,8 +5,12 @@
 loss: minus the log-probability of the row's bucket (softmax, one label per row), or the sum over the buckets of the
 binary log-losses (sigmoid, any number of labels; a bucket is positive if one of its labels is).
 
-The rate of row i is learning_rate / max(|x_i|^2, mean |x|^2), so that scaling X and bias changes nothing but the scale
-of W, and no single row can throw W far; it falls linearly to zero. A row longer than the average so counts less in (1).
+The rate of row i, which falls linearly to zero, is
+
+    learning_rate / max(|x_i|^2, mean |x|^2)  min(1, sqrt(3 / max(m_i, mean m)))     m_i: the labels of the row   (rate)
+
+Scaling X and bias so changes nothing but the scale of W, and no single row can throw W far: the error of a row with m
+labels has a length of about sqrt(m). Rows longer than the average, or with more labels, so count less in (1).
 Rows are shuffled anew in every epoch; all repetitions see them in the same order, so one pass over a row serves all
 that are trained together. Threads share the repetitions, not the rows; each trains a few repetitions at a time and
 packs them before the next, so that no more weights than theirs are in memory as float32.
@@ -33,6 +37,7 @@ from longtail.models.hashing import Hashes
 LINKS = {"softmax": kernels.SOFTMAX, "sigmoid": kernels.SIGMOID}
 SCHEDULES = ("linear", "constant")
 COLUMNS_TOGETHER = 1024  # buckets that a thread trains at a time: with fewer it is slower, with more not faster
+MANY_LABELS = 3.0  # the labels of a row from which on its steps are made smaller
 WORK_PER_CALL = 2e9  # multiplications between looks at progress and Ctrl-C: about a second
 
 
@@ -112,7 +117,7 @@ class _Run:
         squares = row_squares(X)
         mean = squares.mean() or 1.0
         self.scale = float(np.sqrt(mean))
-        self.row_rates = frozen(descent.learning_rate / np.maximum(squares, mean), np.float32)
+        self.row_rates = frozen(descent.learning_rate / np.maximum(squares, mean) * _damping(Y), np.float32)
         rows = np.random.default_rng([descent.seed, 1 << 33]).permutation(X.shape[0])
         held_out = math.ceil(descent.early_stopping * descent.validation_fraction * len(rows))
         self.held_out, self.train_rows = np.sort(rows[:held_out]), np.sort(rows[held_out:])
@@ -123,6 +128,12 @@ class _Run:
         n, batch_size = max(len(self.X[2]) - 1, 1), self.descent.batch_size
         work = max(group.W.shape[1] for group in groups) * (2 + 2 * len(self.X[1]) / n)
         return max(1, int(WORK_PER_CALL / work) // batch_size) * batch_size
+
+
+def _damping(Y: sp.csr_array) -> np.ndarray:
+    """How much smaller the steps of rows with many labels are: the second factor of (rate)."""
+    n_labels = np.diff(Y.indptr).astype(np.float64)
+    return np.minimum(1.0, np.sqrt(MANY_LABELS / np.maximum(np.maximum(n_labels, n_labels.mean()), 1.0)))
 
 
 class _Group:
