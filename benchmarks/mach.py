@@ -2,7 +2,7 @@
 
     python benchmarks/mach.py grid FOLDER ... [--sizes 32x25,128x16,512x16] [--one-vs-all] [--output bench-output]
     python benchmarks/mach.py prune FOLDER ... [--sizes 512x8,1024x8]
-    python benchmarks/mach.py speed FOLDER [--sizes 32x4]
+    python benchmarks/mach.py speed FOLDER [--sizes 32x4] [--systems longtail,scikit-learn,PyTorch]
     python benchmarks/mach.py predict [--sizes 32x25]
     python benchmarks/mach.py optimisers FOLDER ... [--sizes 128x8]
 
@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from itertools import product
 from multiprocessing import get_context
@@ -250,9 +251,9 @@ def speed_row(folder: str, name: str, B: int, R: int, n_jobs: int, epochs: int =
     }  # fmt: skip
 
 
-def speed(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
+def speed(folder: str, sizes: list[tuple[int, int]], names: list[str]) -> list[dict[str, Any]]:
     """Each row in a process of its own, so that its peak memory is its own."""
-    names, rows = [name for name in SYSTEMS if name != "PyTorch" or find_spec("torch")], []
+    names, rows = [name for name in names if name != "PyTorch" or find_spec("torch")], []
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
         for (B, R), name, n_jobs in product(sizes, names, (1, 2)):
             rows.append(pool.submit(speed_row, folder, name, B, R, n_jobs).result())
@@ -292,6 +293,7 @@ def main() -> None:
     parser.add_argument("what", choices=tuple(USUAL_SIZES))
     parser.add_argument("folders", nargs="*", default=[])
     parser.add_argument("--sizes", help="B x R, separated by commas")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="what `speed` compares")
     parser.add_argument("--one-vs-all", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("bench-output"))
     options = parser.parse_args()
@@ -314,7 +316,8 @@ def main() -> None:
     if options.what == "predict":
         rows = predict(sizes)
     else:
-        measure = {"prune": prune, "speed": speed, "optimisers": optimisers}[options.what]
+        timed = partial(speed, names=options.systems.split(","))
+        measure = {"prune": prune, "speed": timed, "optimisers": optimisers}[options.what]
         rows = [row for folder in folders for row in measure(folder, sizes)]
     table(tuple(rows[0]), rows)
     (options.output / f"mach-{options.what}.json").write_text(json.dumps(rows, indent=1) + "\n")
