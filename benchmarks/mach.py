@@ -140,8 +140,9 @@ def prune(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
                 prune=cut, scale=scale,
             )  # fmt: skip
             size = packed.nbytes + exact.hashes.table.nbytes
-            if weights == "int4":  # half a byte for 4, and a step for each feature
-                size += 4 * len(W) - packed.codes.nbytes + len(packed.codes) // 2
+            if weights == "int4":  # half a byte each, with columns or without, and a step for each feature
+                kept = np.count_nonzero(packed.codes)
+                size += int(min(2.5 * kept, 0.5 * W.size)) + packed.ends.nbytes + 4 * len(W) - packed.nbytes
             found = {
                 name: precision(replace(exact, buckets=packed, aggregate=name), test) for name in ("geometric", "min")
             }

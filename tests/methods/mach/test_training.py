@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -158,6 +160,21 @@ def test_threads_share_the_repetitions_evenly_and_train_few_at_a_time(sizes, rou
     found = split_rounds(*sizes)
     assert [[len(group) for group in each] for each in found] == rounds
     assert [r for each in found for group in each for r in group] == list(range(sizes[0]))
+
+
+def test_the_peak_of_memory_is_that_of_few_repetitions():
+    """All weights at once would take 4 x 2,001 x 16 x 1,024 bytes: 131 MB."""
+    rng, n, d = np.random.default_rng(0), 500, 2000
+    X = sp.csr_array((np.ones(4 * n, np.float32), np.arange(d), np.arange(0, 4 * n + 1, 4)))
+    Y = sp.csr_array((np.ones(n, np.int32), rng.integers(0, 3000, n), np.arange(n + 1)), shape=(n, 3000))
+    hashes, how = hashing.draw(3000, 1024, range(16), 0), descent(weights="int8", prune=0.2)
+    fitted(X, Y, hashes, "softmax", how)  # compiles
+    tracemalloc.start()
+    buckets, _ = fitted(X, Y, hashes, "softmax", how)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    group = 4 * (d + 1) * 1024
+    assert peak < group + 5 * buckets.nbytes + 3e6
 
 
 def test_scaling_the_rows_scales_the_weights():
