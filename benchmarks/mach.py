@@ -2,17 +2,20 @@
 
     python benchmarks/mach.py grid FOLDER ... [--sizes 32x25,128x16,512x16] [--one-vs-all] [--output bench-output]
     python benchmarks/mach.py prune FOLDER ... [--sizes 512x8,1024x8]
-    python benchmarks/mach.py speed FOLDER [--sizes 32x4]
+    python benchmarks/mach.py speed FOLDER [--sizes 32x4] [--systems longtail,scikit-learn,PyTorch]
     python benchmarks/mach.py predict [--sizes 32x25]
+    python benchmarks/mach.py optimisers FOLDER ... [--sizes 128x8]
 
 grid: P@1/3/5 for B buckets and 2, 4, 8, ... up to R repetitions, as in Figure 1 of the paper, with the bytes of the
 model and the factor to a dense float32 one-vs-all matrix; a table, mach.json and mach.png (needs the `plot` extra).
 `--one-vs-all` trains the line to compare with. A larger R is a warm start from the smaller one.
-prune: one training, packed with thresholds from 0 to 3: accuracy against bytes, and int8 against float32.
+prune: one training, packed with thresholds from 0 to 3: accuracy against bytes, int8 against float32, and against int4
+with a step for each feature, whose bytes are counted but which is not offered.
 speed: samples per second of the built-in base and of scikit-learn's SGDClassifier(loss="log_loss") on the same R bucket
 problems, and of a sparse EmbeddingBag of PyTorch where it is installed, each with the accuracy of its model on the test
-rows. Samples are rows times epochs; 1 and 2 threads; the least of two runs.
+rows and the peak memory of its process. Samples are rows times epochs; 1 and 2 threads; longtail the least of two runs.
 predict: milliseconds per row for the 5 best of 100,000 labels. Folders as for quality.py.
+optimisers: SGD, Adagrad and Adam, each at its best rate; see mach_optimisers.py.
 """
 
 from __future__ import annotations
@@ -23,7 +26,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +39,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import longtail as lt
+import mach_optimisers
 from longtail import metrics, store
 from longtail.methods.mach import hashing
 from longtail.methods.mach.bases import FittedBases
@@ -38,9 +47,12 @@ from longtail.metrics.table import align
 from longtail.models import HashedModel
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashed import AGGREGATES
-from quality import load
+from quality import load, peak_mb
 
 KS = (1, 3, 5)
+USUAL_SIZES = {
+    "grid": "32x25,128x16,512x16", "prune": "512x8", "speed": "32x4", "predict": "32x25", "optimisers": "128x8"
+}  # fmt: skip
 
 
 def precision(model: Any, test: Any) -> list[float]:
@@ -104,6 +116,13 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
     figure.savefig(path, dpi=120)
 
 
+def in_four_bits(W: np.ndarray) -> np.ndarray:
+    """W rounded to 15 values for each feature, as float32."""
+    steps = np.abs(W).max(axis=1, keepdims=True) / 7
+    steps[steps == 0] = 1
+    return np.rint(W / steps) * steps
+
+
 def prune(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
     """Accuracy against bytes from one training: packing is all that differs."""
     train, test = load(folder)
@@ -113,12 +132,17 @@ def prune(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
         scale = float(np.sqrt((train.X.data.astype(float) ** 2).sum() / train.n_samples))
         W, dense = exact.linear.matrix.toarray(), 4 * train.n_labels * train.n_features
         every = np.arange(len(W))
-        for weights, cut in [("float32", 0.0), *(("int8", cut) for cut in (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 3.0))]:
+        cuts = (0.0, 0.2, 0.5, 1.0, 1.5, 2.0, 3.0)
+        for weights, cut in [("float32", 0.0), *product(("int8",), cuts), *product(("int4",), cuts[:5])]:
             packed = LinearBuckets.packed(
-                W, every, train.n_features, B, exact.bias, "softmax" if exact.multiclass else "sigmoid",
-                weights=weights, prune=cut, scale=scale,
+                in_four_bits(W) if weights == "int4" else W, every, train.n_features, B, exact.bias,
+                "softmax" if exact.multiclass else "sigmoid", weights="int8" if weights == "int8" else "float32",
+                prune=cut, scale=scale,
             )  # fmt: skip
             size = packed.nbytes + exact.hashes.table.nbytes
+            if weights == "int4":  # half a byte each, with columns or without, and a step for each feature
+                kept = np.count_nonzero(packed.codes)
+                size += int(min(2.5 * kept, 0.5 * W.size)) + packed.ends.nbytes + 4 * len(W) - packed.nbytes
             found = {
                 name: precision(replace(exact, buckets=packed, aggregate=name), test) for name in ("geometric", "min")
             }
@@ -212,30 +236,35 @@ def with_longtail(train: Any, B: int, R: int, n_jobs: int, epochs: int) -> tuple
     return seconds, clf.model_
 
 
-def speed(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
-    train, test = map(one_label, load(folder))
-    lt.Mach(4, 2, n_jobs=1).fit(train.X[:50], train.Y[:50])  # compiles
-    systems: dict[str, tuple[Any, int]] = {"longtail": (with_longtail, 5), "scikit-learn": (with_scikit_learn, 5)}
-    try:
-        import torch  # noqa: F401
+SYSTEMS = {"longtail": with_longtail, "scikit-learn": with_scikit_learn, "PyTorch": with_torch}
 
-        systems["PyTorch"] = (with_torch, 5)
-    except ImportError:
-        sys.stderr.write("PyTorch is not installed: it is left out\n")
-    rows = []
-    for B, R in sizes:
-        for name, (fit, epochs) in systems.items():
-            for n_jobs in (1, 2):
-                (wall, cpu), model = fit(train, B, R, n_jobs, epochs)
-                rows.append(
-                    {
-                        "B": B, "R": R, "system": name, "threads": n_jobs, "wall s": round(wall, 2),
-                        "CPU s": round(cpu, 2),
-                        "samples/s": round(epochs * train.n_samples / wall), "P@1": precision(model, test)[0],
-                    }
-                )  # fmt: skip
-                sys.stderr.write(f"{rows[-1]}\n")
+
+def speed_row(folder: str, name: str, B: int, R: int, n_jobs: int, epochs: int = 5) -> dict[str, Any]:
+    """One row of the table, in this process."""
+    train, test = map(one_label, load(folder))
+    easy = np.tile(np.arange(2 * B), 3)  # more labels than buckets, but no two of them alike
+    lt.Mach(B, 8, n_epochs=1).fit(sp.csr_array(sp.eye_array(2 * B, dtype=np.float32, format="csr")[easy]), easy)
+    (wall, cpu), model = SYSTEMS[name](train, B, R, n_jobs, epochs)
+    return {
+        "B": B, "R": R, "system": name, "threads": n_jobs, "wall s": round(wall, 2), "CPU s": round(cpu, 2),
+        "peak MB": round(peak_mb()), "samples/s": round(epochs * train.n_samples / wall),
+        "P@1": precision(model, test)[0],
+    }  # fmt: skip
+
+
+def speed(folder: str, sizes: list[tuple[int, int]], names: list[str]) -> list[dict[str, Any]]:
+    """Each row in a process of its own, so that its peak memory is its own."""
+    names, rows = [name for name in names if name != "PyTorch" or find_spec("torch")], []
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
+        for (B, R), name, n_jobs in product(sizes, names, (1, 2)):
+            rows.append(pool.submit(speed_row, folder, name, B, R, n_jobs).result())
+            sys.stderr.write(f"{rows[-1]}\n")
     return rows
+
+
+def optimisers(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    train, test = load(folder)
+    return [{"data": Path(folder).name, **row} for B, R in sizes for row in mach_optimisers.compare(train, test, B, R)]
 
 
 def predict(sizes: list[tuple[int, int]], n_labels: int = 100_000, n_features: int = 20_000) -> list[dict[str, Any]]:
@@ -262,14 +291,17 @@ def predict(sizes: list[tuple[int, int]], n_labels: int = 100_000, n_features: i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("grid", "prune", "speed", "predict"))
+    parser.add_argument("what", choices=tuple(USUAL_SIZES))
     parser.add_argument("folders", nargs="*", default=[])
     parser.add_argument("--sizes", help="B x R, separated by commas")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="what `speed` compares")
     parser.add_argument("--one-vs-all", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("bench-output"))
     options = parser.parse_args()
-    usual = {"grid": "32x25,128x16,512x16", "prune": "512x8", "speed": "32x4", "predict": "32x25"}[options.what]
-    sizes = [tuple(map(int, size.split("x"))) for size in (options.sizes or usual).split(",")]
+    usual = {"grid": "32x25,128x16,512x16", "prune": "512x8", "speed": "32x4", "optimisers": "128x8"}
+    sizes = [
+        tuple(map(int, size.split("x"))) for size in (options.sizes or usual.get(options.what, "32x25")).split(",")
+    ]
     folders = options.folders or ["icd-10-cm"]
     options.output.mkdir(parents=True, exist_ok=True)
     if options.what == "grid":
@@ -285,7 +317,9 @@ def main() -> None:
     if options.what == "predict":
         rows = predict(sizes)
     else:
-        rows = [row for folder in folders for row in (prune if options.what == "prune" else speed)(folder, sizes)]
+        timed = partial(speed, names=options.systems.split(","))
+        measure = {"prune": prune, "speed": timed, "optimisers": optimisers}[options.what]
+        rows = [row for folder in folders for row in measure(folder, sizes)]
     table(tuple(rows[0]), rows)
     (options.output / f"mach-{options.what}.json").write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -3,7 +3,7 @@
 Without folders: parser speed on a synthetic file, quality, starts and MACH on the ICD-10-CM corpus, prediction on its
 model, MEMOIR's oracles on synthetic rows.
 With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth, PD-Sparse and MEMOIR on them
-as well.
+as well, and the optimisers of MACH on the first.
 Results go to bench-output/.
 """
 
@@ -41,6 +41,7 @@ def main() -> None:
         pecos = ["--pecos-python", options.pecos_python] if options.pecos_python else []
         run("peers.py", *options.folders, *pecos, "--json", str(output / "peers.json"))
         run("growth.py", *options.folders)
+        run("mach.py", "optimisers", *options.folders[:1])
         run("pd_sparse.py", "table", *options.folders, "--json", str(output / "pd-sparse.json"))
         run("pd_sparse.py", "curve", *options.folders)
         run("pd_sparse.py", "growth", *options.folders)

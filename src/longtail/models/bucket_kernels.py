@@ -1,4 +1,4 @@
-"""Compiled loops of models/buckets.py: packing weights, and logits from packed weights.
+"""Compiled loops of models/buckets.py: packing weights, joining packed weights, and logits from them.
 
 Packed weights are by feature: those of feature j are codes[ends[j] : ends[j + 1]]. Where columns are given, they say
 which column each code belongs to; otherwise a feature has a code for every column, or none at all. A code is a float32
@@ -46,16 +46,46 @@ def count_codes(W, B, cut, inverse_steps, quantised, out):
 
 
 @kernel
-def fill_codes(W, B, cut, inverse_steps, quantised, codes, columns):
-    """Write the codes of all features that are not 0, one after the other, and their columns."""
-    at = 0
+def put(code, column, at, codes, columns, sparse):
+    """Write a code of a feature whose next place is `at`; returns the place after it. Without columns, `at` is where
+    the feature begins, and stays."""
+    if not sparse:
+        codes[at + column] = code
+        return at
+    codes[at], columns[at] = code, column
+    return at + 1
+
+
+@kernel
+def fill_codes(W, B, cut, inverse_steps, quantised, starts, codes, columns, sparse):
+    """Write the codes that are not 0, those of row j of W from starts[j] on."""
     for j in range(W.shape[0]):
+        at = starts[j]
         for r in range(len(inverse_steps)):
             for c in range(r * B, r * B + B):
                 code = code_of(W[j, c], cut, inverse_steps[r], quantised)
                 if code != 0:
-                    codes[at], columns[at] = code, c
-                    at += 1
+                    at = put(code, c, at, codes, columns, sparse)
+
+
+@kernel
+def count_kept(codes, ends, out):
+    """out[j] += how many codes of feature j are not 0"""
+    for j in range(len(out)):
+        for q in range(ends[j], ends[j + 1]):
+            out[j] += codes[q] != 0
+
+
+@kernel
+def copy_codes(part_codes, part_columns, part_ends, part_sparse, first, places, codes, columns, sparse):
+    """Write the codes of a part, whose first column is `first` in the whole, to the next places of their features."""
+    for j in range(len(places)):
+        at = places[j]
+        for q in range(part_ends[j], part_ends[j + 1]):
+            if part_codes[q] != 0:
+                column = np.int64(part_columns[q]) if part_sparse else q - part_ends[j]
+                at = put(part_codes[q], first + column, at, codes, columns, sparse)
+        places[j] = at
 
 
 @kernel

@@ -79,23 +79,9 @@ class LinearBuckets:
         counts, of_rows = np.zeros(n_features + 1, np.int64), np.zeros(len(W), np.int64)
         kernels.count_codes(W, *how, of_rows)
         counts[features] = of_rows
-        codes = np.empty(counts.sum(), WEIGHTS[weights])
-        columns = np.empty(len(codes), _column_type(W.shape[1]))
-        kernels.fill_codes(W, *how, codes, columns)
-        return cls._smallest(counts, codes, columns, steps, n_buckets, bias, link)
-
-    @classmethod
-    def _smallest(
-        cls, counts: np.ndarray, codes: np.ndarray, columns: np.ndarray, steps: np.ndarray, n_buckets: int, *rest: Any
-    ) -> LinearBuckets:
-        """In the form that takes fewer bytes: the codes with their columns, or all codes of the features with any."""
-        n_columns, used = len(steps) * n_buckets, np.flatnonzero(counts)
-        if len(codes) * (codes.itemsize + columns.itemsize) >= len(counts) * n_columns * codes.itemsize:
-            dense = np.zeros((len(used), n_columns), codes.dtype)
-            dense[np.repeat(np.arange(len(used)), counts[used]), columns] = codes
-            counts = np.where(counts > 0, n_columns, 0)
-            return cls.of(_ends(counts), dense.ravel(), None, steps, n_buckets, *rest)
-        return cls.of(_ends(counts), codes, columns, steps, n_buckets, *rest)
+        ends, codes, columns = _room(counts, W.shape[1], WEIGHTS[weights])
+        kernels.fill_codes(W, *how, ends[features], codes, _column_array(columns), columns is not None)
+        return cls.of(ends, codes, columns, steps, n_buckets, bias, link)
 
     @classmethod
     def of(
@@ -128,9 +114,8 @@ class LinearBuckets:
     def logits(self, X: sp.csr_array) -> np.ndarray:
         """(rows, R B) float32; finite, whatever the rows hold."""
         out = np.empty((X.shape[0], self.n_columns), np.float32)
-        columns = np.empty(0, np.uint16) if self.columns is None else self.columns
         kernels.fill_logits(
-            csr_parts(X), np.float32(self.bias), self.codes, frozen(columns, columns.dtype), self.ends, self.steps,
+            csr_parts(X), np.float32(self.bias), self.codes, self._columns, self.ends, self.steps,
             self.columns is not None, self.n_buckets, out,
         )  # fmt: skip
         if not np.isfinite(out).all():  # an overflow: the largest numbers that can still be added and subtracted
@@ -180,20 +165,42 @@ class LinearBuckets:
     def joined(cls, parts: list[LinearBuckets]) -> LinearBuckets:
         """All repetitions of the parts, in their order, to the bit."""
         first, steps = parts[0], np.concatenate([part.steps for part in parts])
-        matrix = sp.csr_array(sp.hstack([part.matrix for part in parts], format="csr"))
-        matrix.eliminate_zeros()
-        columns = matrix.indices.astype(_column_type(matrix.shape[1]))
-        return cls._smallest(
-            np.diff(matrix.indptr), matrix.data, columns, steps, first.n_buckets, first.bias, first.link
-        )
+        counts, n_columns = np.zeros(first.n_features + 1, np.int64), len(steps) * first.n_buckets
+        for part in parts:
+            kernels.count_kept(part.codes, part.ends.view(np.int64), counts)
+        ends, codes, columns = _room(counts, n_columns, first.codes.dtype)
+        places, at = ends[:-1].copy(), 0
+        for part in parts:
+            source = part.codes, part._columns, part.ends.view(np.int64), part.columns is not None
+            kernels.copy_codes(*source, at, places, codes, _column_array(columns), columns is not None)
+            at += part.n_columns
+        return cls.of(ends, codes, columns, steps, first.n_buckets, first.bias, first.link)
+
+    @property
+    def _columns(self) -> np.ndarray:
+        columns = _column_array(self.columns)
+        return frozen(columns, columns.dtype)
+
+
+def _room(counts: np.ndarray, n_columns: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Where features begin, and arrays for their codes and columns, `counts` of each feature being not 0.
+
+    In the form that takes fewer bytes: such codes with their columns, or all codes of the features that have any.
+    """
+    narrow, dtype = np.dtype(np.uint16 if n_columns <= 2**16 else np.uint32), np.dtype(dtype)
+    dense = np.where(counts > 0, n_columns, 0)
+    if counts.sum() * (dtype.itemsize + narrow.itemsize) >= dense.sum() * dtype.itemsize:
+        return _ends(dense), np.zeros(dense.sum(), dtype), None
+    return _ends(counts), np.empty(counts.sum(), dtype), np.empty(counts.sum(), narrow)
 
 
 def _ends(counts: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def _column_type(n_columns: int) -> np.dtype[Any]:
-    return np.dtype(np.uint16 if n_columns <= 2**16 else np.uint32)
+def _column_array(columns: np.ndarray | None) -> np.ndarray:
+    """Columns as kernels take them, of which there are none where every column has its code."""
+    return np.empty(0, np.uint16) if columns is None else columns
 
 
 def _log_sigmoid(z: np.ndarray) -> np.ndarray:

@@ -56,6 +56,12 @@ def descend(X, Y, table, n_buckets, order, rates, *, link, bias, l2=0.0, batch_s
     return W
 
 
+def damping(Y: np.ndarray) -> np.ndarray:
+    """The factor by which steps are shorter for rows with more than three labels, or where the average row has such."""
+    average = Y.sum() / len(Y)
+    return np.array([min(1.0, (3 / max(row.sum(), average, 1)) ** 0.5) for row in Y])
+
+
 def values(bucket_values: np.ndarray, table: np.ndarray, n_buckets: int, aggregate: str) -> np.ndarray:
     """What labels are ranked by: (n, K), from P of the buckets (n, R B)."""
     n, R = len(bucket_values), table.shape[1]

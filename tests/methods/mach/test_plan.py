@@ -30,6 +30,8 @@ def test_the_papers_own_numbers():
     assert plan.multiplications == 422_713 * 32 * plan.n_repetitions
     assert plan.model_bytes == 4 * plan.multiplications + plan.lookups
     assert plan.training_bytes == 4 * plan.multiplications
+    assert Plan(105_033, 422_713, 512, 8, "int8").training_bytes == 4 * 422_713 * 1024  # two repetitions at a time
+    assert Plan(105_033, 422_713, 4096, 8, "int8").training_bytes == 4 * 422_713 * 4096
     assert plan.reduction == pytest.approx(105_033 / (32 * plan.n_repetitions), rel=0.01)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from longtail.compiled import csr_parts, csr_pattern, frozen
 from longtail.methods.mach import hashing
 from longtail.methods.mach import softmax_kernels as kernels
-from longtail.methods.mach.training import LINKS, Descent
+from longtail.methods.mach.training import LINKS, Descent, split_rounds
 from longtail.models.hashing import Hashes
 from tests.methods.mach import reference
 from tests.methods.one_vs_all.problems import random_problem
@@ -94,7 +96,7 @@ def test_an_epoch_equals_its_twin(link, changes):
     hashes, how = hashing.draw(9, 4, range(3), 0), descent(**changes)
     buckets, _ = fitted(X, Y, hashes, link, how)
     squares = (X.toarray().astype(np.float64) ** 2).sum(axis=1)
-    rates = how.learning_rate / np.maximum(squares, squares.mean())
+    rates = how.learning_rate / np.maximum(squares, squares.mean()) * reference.damping(Y.toarray())
     rows = np.sort(np.random.default_rng([3, 1 << 33]).permutation(30))
     order = np.random.default_rng([3, 1 << 32, 0]).permutation(rows)
     W = reference.descend(
@@ -128,19 +130,51 @@ def test_plain_softmax_regression_is_the_perfect_hash_and_reaches_the_optimum_of
 @pytest.mark.parametrize("link", LINKS)
 @pytest.mark.parametrize("changes", [{}, {"l2": 2.0}, {"early_stopping": True, "n_epochs": 6}, {"batch_size": 5}])
 def test_grouping_and_threads_do_not_change_a_byte(link, changes, monkeypatch):
-    """Groups of 1 to 5 repetitions, calls of few and of many rows."""
+    """Groups of 1 to 5 repetitions, one or several to a thread, calls of few and of many rows."""
     from longtail.methods.mach import training
 
     X, Y = problem(link, n=60)
     hashes, how = hashing.draw(9, 5, range(5), 0), descent(**{"weights": "int8", "n_epochs": 2, **changes})
     whole, epochs = fitted(X, Y, hashes, link, how)
-    for n_jobs, work in ((2, 1e9), (4, 1.0), (5, 1e3)):
+    for n_jobs, work, columns in ((2, 1e9, 1024), (4, 1.0, 1024), (5, 1e3, 1024), (1, 1e9, 10), (2, 1e3, 1)):
         monkeypatch.setattr(training, "WORK_PER_CALL", work)
+        monkeypatch.setattr(training, "COLUMNS_TOGETHER", columns)
         other, other_epochs = fitted(X, Y, hashes, link, how, n_jobs)
         for name in ("ends", "codes", "columns", "steps"):
             a, b = getattr(whole, name), getattr(other, name)
             assert (a is None and b is None) or a.tobytes() == b.tobytes(), name
         np.testing.assert_array_equal(epochs, other_epochs)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rounds"),
+    [
+        ((8, 512, 1), [[2], [2], [2], [2]]),
+        ((8, 512, 2), [[2, 2], [2, 2]]),
+        ((25, 32, 2), [[12, 13]]),
+        ((3, 4096, 2), [[1, 1], [1]]),
+        ((2, 16, 4), [[1, 1]]),
+    ],
+)
+def test_threads_share_the_repetitions_evenly_and_train_few_at_a_time(sizes, rounds):
+    found = split_rounds(*sizes)
+    assert [[len(group) for group in each] for each in found] == rounds
+    assert [r for each in found for group in each for r in group] == list(range(sizes[0]))
+
+
+def test_the_peak_of_memory_is_that_of_few_repetitions():
+    """All weights at once would take 4 x 2,001 x 16 x 1,024 bytes: 131 MB."""
+    rng, n, d = np.random.default_rng(0), 500, 2000
+    X = sp.csr_array((np.ones(4 * n, np.float32), np.arange(d), np.arange(0, 4 * n + 1, 4)))
+    Y = sp.csr_array((np.ones(n, np.int32), rng.integers(0, 3000, n), np.arange(n + 1)), shape=(n, 3000))
+    hashes, how = hashing.draw(3000, 1024, range(16), 0), descent(weights="int8", prune=0.2)
+    fitted(X, Y, hashes, "softmax", how)  # compiles
+    tracemalloc.start()
+    buckets, _ = fitted(X, Y, hashes, "softmax", how)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    group = 4 * (d + 1) * 1024
+    assert peak < group + 5 * buckets.nbytes + 3e6
 
 
 def test_scaling_the_rows_scales_the_weights():
@@ -170,7 +204,7 @@ def test_early_stopping_keeps_the_best_weights():
     out = np.empty(4, np.int64)
     W = np.ascontiguousarray(weights_of(first).reshape(31, 12), np.float32)
     kernels.count_hits(
-        csr_parts(X), csr_pattern(Y), hashes.table, frozen(rows, np.int64), np.float32(1), 3, W, 0, np.ones(4),
+        csr_parts(X), csr_pattern(Y), hashes.table, frozen(rows, np.int64), np.float32(1), 3, W, np.ones(4),
         np.empty(12, np.float32), out,
     )  # fmt: skip
     assert out.tolist() == hits.tolist()

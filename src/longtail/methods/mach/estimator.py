@@ -32,8 +32,9 @@ class Mach(ExtremeClassifier):
     The model that fits the memory you have: R B weights per feature, however many labels there are. Each of R hashes
     puts every label into one of B buckets, a classifier learns the buckets (softmax for one label per row, a sigmoid
     for each bucket otherwise), and a label's score is put together from the probabilities of its R buckets. Training
-    takes time proportional to n_epochs nnz(X) R B, prediction nnz(x) R B + n_labels R; training needs 4 R B bytes per
-    feature. Repetitions are independent: threads do not change a byte of the result.
+    takes time proportional to n_epochs nnz(X) R B, prediction nnz(x) R B + n_labels R. Repetitions are
+    independent: each thread trains some 1,024 buckets at a time, in 4 bytes per bucket and feature, before it packs
+    them, and threads do not change a byte of the result.
 
     Parameters
     ----------
@@ -47,7 +48,8 @@ class Mach(ExtremeClassifier):
         the median; the count-min sketch's minimum. The geometric mean was the most accurate from 8 repetitions on, the
         minimum with fewer.
     learning_rate : float, default=4.0
-        The step at the start, for rows of length 1; rows of another length are taken into account.
+        The step at the start, for rows of length 1 with up to 3 labels; rows of another length, or with more labels,
+        are taken into account.
     n_epochs : int, default=5
         Passes over the rows.
     schedule : {"linear", "constant"}, default="linear"
@@ -170,9 +172,9 @@ class Mach(ExtremeClassifier):
         n_buckets : B, if it is given; without it and without a budget, 32 as in the paper.
 
         >>> print(Mach.plan(105_033, 422_713, n_buckets=32))  # doctest: +NORMALIZE_WHITESPACE
-        n_buckets=32, n_repetitions=9: at most 122.7 MB as int8 (one-vs-all: 1,447.5 times as much), 486.9 MB to train,
-        121,741,344 multiplications and 945,297 lookups per prediction, some two classes alike with a probability of at
-        most 0.00031
+        n_buckets=32, n_repetitions=9: at most 122.7 MB as int8 (one-vs-all: 1,447.6 times as much), 487.0 MB for each
+        thread that trains, 121,741,344 multiplications and 945,297 lookups per prediction, some two classes alike with
+        a probability of at most 0.00031
         """
         return plan(n_classes, n_features, memory=memory, delta=delta, n_buckets=n_buckets, weights=weights)
 

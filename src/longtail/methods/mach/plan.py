@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from longtail.errors import InputError
+from longtail.methods.mach.training import repetitions_together
 from longtail.models.hashing import MAX_BUCKETS
 
 LEAST_REPETITIONS = 4
@@ -37,8 +38,8 @@ class Plan:
 
     @property
     def training_bytes(self) -> int:
-        """The float32 weights while the built-in base trains."""
-        return 4 * self._n_weights
+        """The float32 weights that each thread of the built-in base trains at a time."""
+        return 4 * self.n_features * self.n_buckets * min(self.n_repetitions, repetitions_together(self.n_buckets))
 
     @property
     def multiplications(self) -> int:
@@ -69,8 +70,8 @@ class Plan:
         return (
             f"n_buckets={self.n_buckets}, n_repetitions={self.n_repetitions}: at most {self.model_bytes / 1e6:,.1f} MB "
             f"as {self.weights} (one-vs-all: {self.reduction:,.1f} times as much), {self.training_bytes / 1e6:,.1f} MB "
-            f"to train, {self.multiplications:,} multiplications and {self.lookups:,} lookups per prediction, some two "
-            f"classes alike with a probability of at most {self.pair_bound:.2g}"
+            f"for each thread that trains, {self.multiplications:,} multiplications and {self.lookups:,} lookups per "
+            f"prediction, some two classes alike with a probability of at most {self.pair_bound:.2g}"
         )
 
 

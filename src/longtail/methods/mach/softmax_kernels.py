@@ -37,6 +37,14 @@ def add_product(x, source, out):
 
 
 @kernel
+def add_four(x, sources, rows, out):
+    """out += x[0] source 0 + x[1] source 1 + ..., in this order: four rows of memory are on their way at a time."""
+    a, b, c, d = sources[rows[0]], sources[rows[1]], sources[rows[2]], sources[rows[3]]
+    for k in range(len(out)):
+        out[k] = (((out[k] + x[0] * a[k]) + x[1] * b[k]) + x[2] * c[k]) + x[3] * d[k]
+
+
+@kernel
 def multiply(values, factor):
     """values *= factor"""
     for c in range(len(values)):
@@ -117,13 +125,18 @@ def sigmoid(z, scratch, bits, powers):
 
 
 @kernel
-def logits(i, X, bias, V, at, scales, n_buckets, out):
-    """out = the logits of row i, in the columns of V from `at` on"""
-    (X_data, X_indices, X_indptr), end = X, at + len(out)
+def logits(i, X, bias, V, scales, n_buckets, out):
+    """out = the logits of row i"""
+    X_data, X_indices, X_indptr = X
     out[:] = 0
-    add_product(bias, V[len(V) - 1][at:end], out)
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        add_product(X_data[p], V[X_indices[p]][at:end], out)
+    add_product(bias, V[len(V) - 1], out)
+    p, end = np.int64(X_indptr[i]), np.int64(X_indptr[i + 1])
+    while p + 4 <= end:
+        add_four(X_data[p : p + 4], V, X_indices[p : p + 4], out)
+        p += 4
+    while p < end:
+        add_product(X_data[p], V[X_indices[p]], out)
+        p += 1
     for r in range(len(scales)):
         if scales[r] != 1:
             multiply(out[r * n_buckets : (r + 1) * n_buckets], np.float32(scales[r]))
@@ -145,21 +158,21 @@ def errors(i, Y, table, link, n_buckets, z, scratch, bits, powers):
 
 
 @kernel
-def step(i, X, bias, rates, n_buckets, g, V, at):
+def step(i, X, bias, rates, n_buckets, g, V):
     """V -= rate x g for the row i; g is used up"""
-    (X_data, X_indices, X_indptr), end = X, at + len(g)
+    X_data, X_indices, X_indptr = X
     for r in range(len(rates)):
         multiply(g[r * n_buckets : (r + 1) * n_buckets], -rates[r])
-    add_product(bias, g, V[len(V) - 1][at:end])
+    add_product(bias, g, V[len(V) - 1])
     for p in range(X_indptr[i], X_indptr[i + 1]):
-        add_product(X_data[p], g, V[X_indices[p]][at:end])
+        add_product(X_data[p], g, V[X_indices[p]])
 
 
 @kernel
-def absorb(r, n_buckets, V, at, scales):
+def absorb(r, n_buckets, V, scales):
     """Put the scale of a repetition into its weights."""
     for j in range(len(V)):
-        multiply(V[j][at + r * n_buckets : at + (r + 1) * n_buckets], np.float32(scales[r]))
+        multiply(V[j][r * n_buckets : (r + 1) * n_buckets], np.float32(scales[r]))
     scales[r] = 1
 
 
@@ -168,8 +181,8 @@ def absorb(r, n_buckets, V, at, scales):
 
 @kernel
 def train(X, Y, table, order, row_rates, done, rows_in_all, falls, active, l2, bias, link, n_buckets, batch_size,
-          V, at, scales, g, scratch, bits, powers):  # fmt: skip
-    """One pass over the rows `order`, in batches, for the repetitions whose columns of V begin with `at`.
+          V, scales, g, scratch, bits, powers):  # fmt: skip
+    """One pass over the rows `order`, in batches.
 
     The rate of row i is row_rates[i] active[r], times the share of all rows in all epochs that is left, `done` being
     those before, if it `falls`. The gradients of a batch are all taken at the same weights, and their mean is the step.
@@ -179,26 +192,26 @@ def train(X, Y, table, order, row_rates, done, rows_in_all, falls, active, l2, b
         size = min(batch_size, n - start)
         factor = 1 - (done + start) / rows_in_all if falls else 1.0
         for b in range(size):
-            logits(order[start + b], X, bias, V, at, scales, n_buckets, g[b])
+            logits(order[start + b], X, bias, V, scales, n_buckets, g[b])
             errors(order[start + b], Y, table, link, n_buckets, g[b], scratch, bits, powers)
         for b in range(size):
             rate = factor * row_rates[order[start + b]] / size
             for r in range(len(scales)):
                 scales[r] *= 1 - active[r] * rate * l2
                 rates[r] = active[r] * rate / scales[r]
-            step(order[start + b], X, bias, rates, n_buckets, g[b], V, at)
+            step(order[start + b], X, bias, rates, n_buckets, g[b], V)
         for r in range(len(scales)):
             if scales[r] < SMALLEST_SCALE:
-                absorb(r, n_buckets, V, at, scales)
+                absorb(r, n_buckets, V, scales)
 
 
 @kernel
-def count_hits(X, Y, table, rows, bias, n_buckets, V, at, scales, z, out):
+def count_hits(X, Y, table, rows, bias, n_buckets, V, scales, z, out):
     """out[r] = for how many rows the bucket of highest logit is that of one of the row's labels"""
     Y_indices, Y_indptr = Y
     out[:] = 0
     for i in rows:
-        logits(i, X, bias, V, at, scales, n_buckets, z)
+        logits(i, X, bias, V, scales, n_buckets, z)
         for r in range(len(out)):
             best = np.argmax(z[r * n_buckets : (r + 1) * n_buckets])
             for q in range(Y_indptr[i], Y_indptr[i + 1]):
