@@ -50,7 +50,7 @@ COLUMNS = (
     "data", "system", "accuracy", "MaF1", "F1", "train CPU s", "train s", "predict s", "peak MB", "model MB", "weights",
     "recall",
 )  # fmt: skip
-LAMS = (0.0, 1e-7, 1e-6, 1e-5, 1e-4)
+LAMS = (0.0, 1e-6, 1e-5, 1e-4, 1e-3)
 BATCHES = (1, 8, 64, 512, 4096, 13_609)
 SEEDS = range(5)
 

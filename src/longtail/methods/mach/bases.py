@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 from longtail import parallel
 from longtail.errors import InputError
@@ -72,9 +73,10 @@ def fit_bases(
         return _fit_clone(base, X, target)
 
     bases = []
-    for fitted in parallel.run(fit_one, range(hashes.n_repetitions), n_jobs):
-        bases.append(fitted)
-        progress(len(bases), hashes.n_repetitions)
+    with threadpool_limits(1):  # threads share the repetitions; libraries that start some for each would only interfere
+        for fitted in parallel.run(fit_one, range(hashes.n_repetitions), n_jobs):
+            bases.append(fitted)
+            progress(len(bases), hashes.n_repetitions)
     whole = FittedBases(tuple(bases), n_buckets)
     return as_weights(whole, X) or whole
 
