@@ -298,10 +298,7 @@ def main() -> None:
     parser.add_argument("--one-vs-all", action="store_true")
     parser.add_argument("--output", type=Path, default=Path("bench-output"))
     options = parser.parse_args()
-    usual = {"grid": "32x25,128x16,512x16", "prune": "512x8", "speed": "32x4", "optimisers": "128x8"}
-    sizes = [
-        tuple(map(int, size.split("x"))) for size in (options.sizes or usual.get(options.what, "32x25")).split(",")
-    ]
+    sizes = [tuple(map(int, size.split("x"))) for size in (options.sizes or USUAL_SIZES[options.what]).split(",")]
     folders = options.folders or ["icd-10-cm"]
     options.output.mkdir(parents=True, exist_ok=True)
     if options.what == "grid":

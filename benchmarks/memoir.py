@@ -234,6 +234,8 @@ def main() -> None:
     parser.add_argument("--classes", type=int, help="keep the rows of this many most frequent classes")
     parser.add_argument("--plot", type=Path, help="also draw a picture into this file")
     options = parser.parse_args()
+    if options.what == "seeds" and not set(options.systems or ()) <= set(MEMOIR):
+        parser.error(f"seeds takes systems of: {', '.join(MEMOIR)}")
     if options.what == "row":
         sys.stdout.write(json.dumps(measure(options.folders[0], options.systems[0], options.classes)))
         return

@@ -17,12 +17,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from longtail import memory
 from longtail.errors import InputError
 
 MAX_COLUMNS = 2**31 - 2  # features and labels are numbered by int32, and the bias may add a column
-FEATURE_BYTES = 24  # that training takes for a feature even if no row has it; methods may say otherwise
-LABEL_BYTES = 100  # likewise, for a label
 
 # --- features --------------------------------------------------------------------------------------------------------
 
@@ -47,8 +44,6 @@ def features(X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: 
                 X = validate_data(estimator, X, reset=reset, **options)
     except ValueError as error:
         raise _input_error(error) from None
-    if reset:
-        memory.must_fit(X.shape[1], "features", getattr(estimator, "feature_bytes", FEATURE_BYTES))
     if keep_dense and not sp.issparse(X) and 2 * np.count_nonzero(X) > X.size:
         return np.ascontiguousarray(X)
     return sp.csr_array(X)
@@ -137,7 +132,6 @@ def labels(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool]:
 
 def _indicator(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
     csr = canonical_csr(Y)
-    memory.must_fit(csr.shape[1], "labels", LABEL_BYTES)
     if csr.nnz and not ((csr.data == 0) | (csr.data == 1)).all():
         worst = csr.data[(csr.data != 0) & (csr.data != 1)][0]
         raise InputError(f"an indicator Y holds only 0 and 1, but {worst} was found; pass class numbers as a 1-d array")

@@ -9,10 +9,16 @@ from pathlib import Path
 from longtail.errors import InputError
 
 MEMINFO = Path("/proc/meminfo")
+CONTAINER = Path("/sys/fs/cgroup")
 
 
 def free() -> float:
-    """Bytes that could be had now, where the system tells (Linux); else those of the machine; else without end."""
+    """Bytes that could be had now: of the machine, and of the container that the process may be in."""
+    return min(_machine(), _container())
+
+
+def _machine() -> float:
+    """What is free where the system tells (Linux); else all that the machine has; else without end."""
     try:
         for line in MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -25,12 +31,20 @@ def free() -> float:
         return float("inf")
 
 
-def must_fit(count: int, what: str, bytes_each: int) -> None:
+def _container() -> float:
+    """What is left of the limit of a control group (version 2); without end if there is none."""
+    try:
+        most, used = ((CONTAINER / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
+        return float(int(most) - int(used))  # "max" is no number: there is no limit
+    except (OSError, ValueError):
+        return float("inf")
+
+
+def must_fit(count: int, what: str, bytes_each: int, remedy: str) -> None:
     """Refuse so many features or labels if arrays with an entry for each cannot fit, be they used or not."""
     needed, there = float(count) * bytes_each, free()
     if needed > there:
         raise InputError(
-            f"{count:,} {what} take {needed / 1e9:.0f} GB at {bytes_each} bytes each, used or not, but "
-            f"{there / 1e9:.0f} GB of memory are free; number the {what} that occur from 0 on, without gaps, or "
-            "correct their number in the header"
+            f"{count:,} {what} take {needed / 1e9:.1f} GB at {bytes_each} bytes each, used or not, but "
+            f"{there / 1e9:.1f} GB of memory are free; {remedy}"
         )

@@ -13,12 +13,13 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from longtail import check, metrics, store
+from longtail import check, memory, metrics, store
 from longtail.data import Dataset
 from longtail.errors import InputError, ModelError
 from longtail.models import Explanation, Model, unit_rows
 from longtail.topk import TopK
 
+RENUMBER = "number those that occur from 0 on, without gaps, or correct their number in the header"
 Progress = Callable[[int, int], None]  # units (see `progress_unit`) done, and in all
 
 
@@ -28,6 +29,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_fit` takes dense X as it is
     progress_unit: ClassVar[str] = "labels"  # what `progress` counts
+    feature_bytes: int = 24  # that training takes at least for a feature, even if no row has it
+    label_bytes: int = 60  # likewise for a label
     model_: Model
     classes_: np.ndarray
     multiclass_: bool
@@ -62,6 +65,9 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             feature_names = X.feature_names if feature_names is None else feature_names
             X, y = X.X, X.Y
         X = check.features(X, estimator=self, reset=True, keep_dense=self.takes_dense)
+        memory.must_fit(X.shape[1], "features", self.feature_bytes, RENUMBER)
+        if sp.issparse(y):
+            memory.must_fit(y.shape[-1], "labels", self.label_bytes, RENUMBER)
         Y, names, multiclass = check.labels(y, X.shape[0])
         if label_names is not None:
             if len(label_names) != len(names):

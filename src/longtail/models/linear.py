@@ -54,7 +54,9 @@ class LinearModel(Model):
     @cached_property
     def index(self) -> InvertedIndex:
         """W made ready for scoring, at the first prediction."""
-        memory.must_fit(self.n_features, "features", FEATURE_BYTES)
+        memory.must_fit(
+            self.n_features, "features", FEATURE_BYTES, "predict on a machine that has it, or train on fewer"
+        )
         return InvertedIndex.of(self.W, self.n_features, self.bias)
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -173,6 +173,7 @@ def test_progress_counts_up_to_all_labels_and_an_interrupt_stops_the_fit(monkeyp
         ({"schedule": "cosine"}, "'schedule' parameter"),
         ({"batch_size": 0}, "'batch_size' parameter"),
         ({"l2": -1}, "'l2' parameter"),
+        ({"l2": 0.5}, "l2 0.5 times the learning rate, 4 for the shortest rows, must be below 1"),
         ({"early_stopping": 1}, "'early_stopping' parameter"),
         ({"validation_fraction": 1}, "'validation_fraction' parameter of Mach must be below 1"),
         ({"n_iter_no_change": 0}, "'n_iter_no_change' parameter"),

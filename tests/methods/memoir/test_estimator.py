@@ -211,6 +211,7 @@ def test_hostile_numbers_in_the_report_are_refused(tmp_path, number):
         ({"n_groups": 0}, "The 'n_groups' parameter"),
         ({"n_bits": 100}, "must be a multiple of 64. Got 100"),
         ({"validation": 1.0}, "must be below 1"),
+        ({"random_state": "x"}, "'random_state' parameter of Memoir"),
         ({"project": "yes"}, "The 'project' parameter"),
         ({"beam": 0}, "The 'beam' parameter"),
         ({"lam": 3.0, "eta0": 0.5}, "lam 3 times eta0 0.5 must be below 1"),

@@ -71,6 +71,10 @@ def test_labels_of_a_row_are_never_its_rivals(name):
         found = rivals >= 0
         assert found.sum() > 30
         assert not Y.toarray()[rows[found], rivals[found]].any()
+        twice = np.repeat(rows, 2)
+        truth = reference.best_rivals(oracle.weights.to_csr().toarray(), X.toarray(), Y.toarray(), twice)
+        for rival, (score, best) in zip(oracle.best(twice), truth, strict=True):
+            assert rival in best if np.isfinite(score) else rival == -1
         move(oracle, rows[found], y[found], rivals[found])
 
 

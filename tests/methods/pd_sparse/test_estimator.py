@@ -223,6 +223,7 @@ def test_features_of_extreme_size_stay_finite():
         ("tol", -1, "a number of at least 0"),
         ("validation", 1.0, "a share below 1 or an array of row numbers"),
         ("post_solve", 1, "True or False"),
+        ("random_state", -1, "None, a whole number from 0 to 2^32 - 1 or a RandomState"),
         ("bias", -1, "a number of at least 0"),
     ],
 )

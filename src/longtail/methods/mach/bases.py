@@ -73,7 +73,7 @@ def fit_bases(
         return _fit_clone(base, X, target)
 
     bases = []
-    with threadpool_limits(1):  # threads share the repetitions; libraries that start some for each would only interfere
+    with threadpool_limits(1):  # threads share the repetitions; a BLAS with threads of its own would only interfere
         for fitted in parallel.run(fit_one, range(hashes.n_repetitions), n_jobs):
             bases.append(fitted)
             progress(len(bases), hashes.n_repetitions)

@@ -113,6 +113,7 @@ class Mach(ExtremeClassifier):
     """
 
     method = "mach"
+    feature_bytes = 40
     model_: HashedModel
     n_indistinguishable_: int
     n_iter_: np.ndarray

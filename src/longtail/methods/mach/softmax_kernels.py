@@ -144,7 +144,7 @@ def logits(i, X, bias, V, scales, n_buckets, out):
 
 @kernel
 def errors(i, Y, table, link, n_buckets, z, scratch, bits, powers):
-    """z becomes P - Y (g). Y is 1 in the buckets of the row's labels; with the softmax, 1 over their number."""
+    """z becomes P - Y (g). Y is 1 in the buckets of the row's labels."""
     Y_indices, Y_indptr = Y
     if link == SIGMOID:
         sigmoid(z, scratch, bits, powers)

@@ -29,6 +29,7 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.compiled import csr_parts, csr_pattern, frozen
+from longtail.errors import InputError
 from longtail.methods.mach import softmax_kernels as kernels
 from longtail.models import row_squares
 from longtail.models.buckets import LinearBuckets
@@ -118,6 +119,11 @@ class _Run:
         mean = squares.mean() or 1.0
         self.scale = float(np.sqrt(mean))
         self.row_rates = frozen(descent.learning_rate / np.maximum(squares, mean) * _damping(Y), np.float32)
+        if (largest := float(self.row_rates.max(initial=0))) * descent.l2 >= 1:
+            raise InputError(
+                f"l2 {descent.l2:g} times the learning rate, {largest:g} for the shortest rows, must be below 1, as "
+                "a step multiplies the weights by 1 minus that; decrease one of them"
+            )
         rows = np.random.default_rng([descent.seed, 1 << 33]).permutation(X.shape[0])
         held_out = math.ceil(descent.early_stopping * descent.validation_fraction * len(rows))
         self.held_out, self.train_rows = np.sort(rows[:held_out]), np.sort(rows[held_out:])

@@ -214,6 +214,7 @@ class Memoir(ExtremeClassifier):
             check.number(self, name, least=1, whole=True)
         check.flag(self, "normalize")
         check.n_jobs(self)
+        check.random_state(self)
         settings = settings_of(self)
         if self.n_bits % 64:
             raise InputError(f"The 'n_bits' parameter of Memoir must be a multiple of 64. Got {self.n_bits} instead.")
@@ -246,6 +247,16 @@ class Memoir(ExtremeClassifier):
         self.oracle_report_ = examiner.report(self.oracle)
         self.validation_scores_ = [] if held_out is None else held_out.scores
         return model
+
+    @property
+    def feature_bytes(self) -> int:  # type: ignore[override]
+        """Champions, and directions of codes; heads of lists are not touched."""
+        return {"exact": 12, "sw-graph": 128, "simple-lsh": 128 + self.n_bits}[self.oracle]
+
+    @property
+    def label_bytes(self) -> int:  # type: ignore[override]
+        """Weights and names; and links, or projections."""
+        return {"exact": 55, "sw-graph": 180, "simple-lsh": 110 + 4 * self.n_bits}[self.oracle]
 
     def _oracle(self, settings: Settings, problem: Problem, team: parallel.Team, seed: int) -> Oracle:
         """The oracle over weights that are still zero."""

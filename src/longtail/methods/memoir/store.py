@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.compiled import csr_parts, csr_pattern
+from longtail.errors import InputError
 from longtail.methods.memoir import store_kernels as kernels
 
 FIRST_ROOM = 1 << 16  # entries of an arena before the first time it gets longer
 N_CHAMPIONS = 16  # classes
+LARGEST_DEBT = 0.05  # truncation that is not put off; weights are around 1
+MOST_ENTRIES = 2**32 - 2  # of an arena: links between free blocks are uint32
 SMALLEST_SCALE = 1e-8  # stored values are multiplied out before they outgrow float32
 
 
@@ -40,8 +43,7 @@ class Labels(NamedTuple):
 
 class Store(NamedTuple):
     """The arrays behind `Weights`; see store_kernels. Arrays of the first block have one entry per class, `list_` ones
-    one per feature and group; `keys` with `places` (indexed) or `values` (else) are the arena of tables, `classes` and
-    `postings` that of lists."""
+    one per feature and group; `keys` to `places` are the arena of tables, `classes` and `postings` that of lists."""
 
     starts: np.ndarray
     bits: np.ndarray  # log2 of the number of slots; 0: no table
@@ -78,7 +80,7 @@ class Weights:
             counts=np.zeros(n_classes, np.uint32),
             norms=np.zeros(n_classes),
             keys=np.empty(FIRST_ROOM, np.uint32),
-            values=np.empty(FIRST_ROOM - room, np.float32),
+            values=np.empty(FIRST_ROOM, np.float32),
             places=np.empty(room, np.uint32),
             list_starts=np.zeros(n_lists, np.int64),
             list_bits=np.zeros(n_lists, np.uint8),
@@ -136,12 +138,12 @@ class Weights:
     def truncate(self, classes: np.ndarray, amount: float, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Move all weights of these classes towards zero by `amount`; those that get there are gone: eq. (13).
 
-        Costs all weights of a class, and so a class only pays when it owes for the `every`-th time, all at once.
-        Returns the classes that did, and how much.
+        Costs all weights of a class, and so a class only pays when it owes for the `every`-th time, or much, all at
+        once. Returns the classes that did, and how much.
         """
         self.debts[classes] += amount
         self.n_debts[classes] += 1
-        due = classes[self.n_debts[classes] >= every]
+        due = classes[(self.n_debts[classes] >= every) | (self.debts[classes] >= LARGEST_DEBT)]
         amounts = self.debts[due]
         self.debts[due], self.n_debts[due] = 0.0, 0
         most = int(self.store.counts[due].max(initial=0))
@@ -167,8 +169,25 @@ class Weights:
         W.eliminate_zeros()
         return W
 
+    def last_csr(self) -> sp.csr_array:
+        """`to_csr`, after which the weights are of no more use: lists go first, to make room."""
+        nothing = np.empty(0, np.uint32)
+        self.store = self.store._replace(places=nothing, classes=nothing, postings=np.empty(0, np.float32))
+        return self.to_csr()
+
     def _lengthen(self) -> None:
-        """Make the arenas longer where they are: the old ones and copies of them would be the peak of memory."""
+        """Make the arenas half as long again, one after the other: copies of all at once would be the peak of memory.
+
+        Pages that are never touched take none. (In place, by `resize`, arrays would lose the large pages that NumPy
+        asks for, and training a third of its speed.)
+        """
         for name in ("keys", "values", "places", "classes", "postings"):
             arena = getattr(self.store, name)
-            arena.resize(len(arena) + len(arena) // 8, refcheck=False)  # nobody has a view: queries wait for steps
+            if len(arena) * 1.5 > MOST_ENTRIES:
+                raise InputError(
+                    "the model has grown to billions of weights, more than can be numbered; use penalty='l1'"
+                )
+            longer = np.empty(len(arena) + len(arena) // 2, arena.dtype)
+            longer[: len(arena)] = arena
+            grown: dict[str, Any] = {name: longer}
+            self.store = self.store._replace(**grown)

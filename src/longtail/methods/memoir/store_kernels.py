@@ -3,9 +3,9 @@
 A class has a hash table (linear probing, a power of two of slots, at most three quarters full) from feature to value,
 so that one weight is found, changed or made in constant time. When the store is indexed, a feature also has lists with
 the classes that have a weight for it (postings), one list for each group of classes: class c belongs to group c mod G,
-where it is number c div G. The value is then in the posting, and a slot of the table has the place of it. A store that
-is not indexed has the values in the tables, and may have champions: for each feature the few classes with the largest
-weights.
+where it is number c div G. A slot of a table knows the place of its posting, so that both move together. A store that
+is not indexed has champions instead: for each feature the few classes with the largest weights of those that have
+moved since there was room for them.
 
 Tables and lists lie in two arenas, in blocks of powers of two; freed blocks are used again. A kernel that may insert
 stops where an arena might not suffice, and goes on after the caller has made it longer. Stored values times `scale` are
@@ -106,10 +106,9 @@ def grow_table(store, c):
     for slot in range(start, start + (np.int64(1) << bits)):
         if store.keys[slot] != EMPTY:
             to = place_key(store, c, store.keys[slot])
+            store.values[to] = store.values[slot]
             if store.indexed:
                 store.places[to] = store.places[slot]
-            else:
-                store.values[to] = store.values[slot]
     free_block(store, TABLES, bits, start)
 
 
@@ -117,9 +116,15 @@ def grow_table(store, c):
 
 
 @kernel
+def list_of(store, c, feature):
+    """The number of the list of the feature and of the group of class c."""
+    return np.int64(feature) * store.n_groups + c % store.n_groups
+
+
+@kernel
 def append_posting(store, c, feature):
     """A posting for class c in the list of the feature and the class's group; its place in the list."""
-    number = np.int64(feature) * store.n_groups + c % store.n_groups
+    number = list_of(store, c, feature)
     bits, start = np.int64(store.list_bits[number]), store.list_starts[number]
     count = np.int64(store.list_counts[number])
     if bits == 0 or count == np.int64(1) << bits:
@@ -138,7 +143,7 @@ def append_posting(store, c, feature):
 @kernel
 def remove_posting(store, c, feature, place):
     """Take out the posting of class c; the last one of the list moves to its place, and its slot learns so."""
-    number = np.int64(feature) * store.n_groups + c % store.n_groups
+    number = list_of(store, c, feature)
     start, last = store.list_starts[number], np.int64(store.list_counts[number]) - 1
     store.list_counts[number] = last
     if place != last:
@@ -151,23 +156,13 @@ def remove_posting(store, c, feature, place):
 
 
 @kernel
-def posting_of(store, c, feature, slot):
-    """Where the posting of a slot of class c is."""
-    number = np.int64(feature) * store.n_groups + c % store.n_groups
-    return store.list_starts[number] + np.int64(store.places[slot])
-
-
-@kernel
-def get_value(store, c, feature, slot):
-    return store.postings[posting_of(store, c, feature, slot)] if store.indexed else store.values[slot]
-
-
-@kernel
 def set_value(store, c, feature, slot, value):
+    """The value of a slot of class c, and of its posting; or the class may become a champion."""
+    store.values[slot] = value
     if store.indexed:
-        store.postings[posting_of(store, c, feature, slot)] = value
-    else:
-        store.values[slot] = value
+        store.postings[store.list_starts[list_of(store, c, feature)] + np.int64(store.places[slot])] = value
+    if len(store.champions):
+        promote(store, feature, c, value)
 
 
 @kernel
@@ -178,9 +173,9 @@ def insert(store, c, feature):
         grow_table(store, c)
     slot = place_key(store, c, feature)
     store.counts[c] = count + 1
+    store.values[slot] = 0.0
     if store.indexed:
         store.places[slot] = append_posting(store, c, feature)
-    set_value(store, c, feature, slot, np.float32(0.0))
     return slot
 
 
@@ -189,10 +184,9 @@ def score(store, X, i, c):
     """x_i.v_c, with the stored values v = w / scale."""
     total = 0.0
     for p in range(X.indptr[i], X.indptr[i + 1]):
-        feature = X.indices[p]
-        slot = find(store, c, feature)
+        slot = find(store, c, X.indices[p])
         if slot >= 0:
-            total += X.data[p] * get_value(store, c, feature, slot)
+            total += X.data[p] * store.values[slot]
     return total
 
 
@@ -219,12 +213,10 @@ def add_row(store, X, i, c, factor):
         slot = find(store, c, feature)
         if slot < 0:
             slot = insert(store, c, feature)
-        old = np.float64(get_value(store, c, feature, slot))
+        old = np.float64(store.values[slot])
         new = np.float32(old + factor * X.data[p])
         set_value(store, c, feature, slot, new)
         change += np.float64(new) ** 2 - old**2
-        if len(store.champions):
-            promote(store, feature, c, new)
     store.square[0] += change
     store.norms[c] += change
 
@@ -248,9 +240,11 @@ def has_room(store, X, i, y, r):
     if store.indexed:
         room = np.int64(0)
         for p in range(X.indptr[i], X.indptr[i + 1]):
-            for group in (y % store.n_groups, r % store.n_groups):
-                bits = np.int64(store.list_bits[np.int64(X.indices[p]) * store.n_groups + group])
-                room += np.int64(4) << bits
+            for c in (y, r):
+                number = list_of(store, c, X.indices[p])
+                bits = np.int64(store.list_bits[number])
+                if bits == 0 or np.int64(store.list_counts[number]) + 2 > np.int64(1) << bits:
+                    room += np.int64(2) << bits  # for both, should they be of one group
         if store.top[LISTS] + room > len(store.classes):
             return False
     return True
@@ -328,7 +322,7 @@ def best_of_all(store, X, Y, rows, line_of, panel, scores, out, out_scores):
             for slot in range(store.starts[c], store.starts[c] + (np.int64(1) << np.int64(store.bits[c]))):
                 feature = store.keys[slot]
                 if feature != EMPTY and line_of[feature] > 0:
-                    value, line = get_value(store, c, feature, slot), line_of[feature] - 1
+                    value, line = store.values[slot], line_of[feature] - 1
                     for k in range(len(rows)):
                         scores[k] += value * panel[line, k]
         for k in range(len(rows)):
@@ -348,10 +342,16 @@ def score_pairs(store, X, rows, classes, out):
 
 
 @kernel
+def truncated(value, amount):
+    """The value, moved towards zero by `amount`: eq. (13)."""
+    return np.float32(np.sign(value) * max(abs(value) - amount, 0.0))
+
+
+@kernel
 def truncate_class(store, c, amount, keys, values, places):
     """Every value of class c moves towards zero by `amount` and leaves the table when it gets there: eq. (13).
 
-    keys, values, places : room for all entries of the class; values or places, as the store has them.
+    keys, values, places : room for all entries of the class.
     """
     bits, start, kept = np.int64(store.bits[c]), store.starts[c], 0
     if bits == 0:
@@ -361,19 +361,16 @@ def truncate_class(store, c, amount, keys, values, places):
         feature = store.keys[slot]
         if feature == EMPTY:
             continue
-        value = np.float64(get_value(store, c, feature, slot))
-        new = np.float32(np.sign(value) * max(abs(value) - amount, 0.0))
+        new = truncated(np.float64(store.values[slot]), amount)
+        set_value(store, c, feature, slot, new)
         if new == 0.0:
             if store.indexed:
                 remove_posting(store, c, feature, np.int64(store.places[slot]))
             continue
         square += np.float64(new) ** 2
-        set_value(store, c, feature, slot, new)
-        keys[kept] = feature
+        keys[kept], values[kept] = feature, new
         if store.indexed:
             places[kept] = store.places[slot]
-        else:
-            values[kept] = new
         kept += 1
     if kept < store.counts[c]:
         refill_table(store, c, keys[:kept], values, places)
@@ -397,10 +394,9 @@ def refill_table(store, c, keys, values, places):
         free_block(store, TABLES, bits, start)
     for k in range(len(keys)):
         slot = place_key(store, c, keys[k])
+        store.values[slot] = values[k]
         if store.indexed:
             store.places[slot] = places[k]
-        else:
-            store.values[slot] = values[k]
     store.counts[c] = len(keys)
 
 
@@ -420,6 +416,5 @@ def fill_csr(store, debts, indptr, indices, data):
             for slot in range(store.starts[c], store.starts[c] + (np.int64(1) << np.int64(store.bits[c]))):
                 feature = store.keys[slot]
                 if feature != EMPTY:
-                    value = store.scale[0] * get_value(store, c, feature, slot)
-                    indices[at], data[at] = feature, np.sign(value) * max(abs(value) - debts[c], 0.0)
+                    indices[at], data[at] = feature, truncated(store.scale[0] * store.values[slot], debts[c])
                     at += 1

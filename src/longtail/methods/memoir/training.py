@@ -136,4 +136,4 @@ def run(
             held_out.look(problem.model(weights.to_csr()))
     progress(schedule.n_iter, schedule.n_iter)
     best = held_out.best if held_out is not None else None
-    return best or problem.model(weights.to_csr()), examiner, done
+    return best or problem.model(weights.last_csr()), examiner, done

@@ -105,6 +105,7 @@ class OneVsAll(ExtremeClassifier):
     """
 
     method = "one-vs-all"
+    label_bytes = 100
     takes_dense = True
     outcome_: Outcome
     n_iter_: int

@@ -101,7 +101,7 @@ class PDSparse(ExtremeClassifier):
     """
 
     method = "pd-sparse"
-    feature_bytes = 170  # tables begin with a few slots
+    feature_bytes, label_bytes = 190, 20  # the table of a feature begins with a few slots
     C_: float
     lam_: float
     history_: list[Pass]
@@ -156,6 +156,7 @@ class PDSparse(ExtremeClassifier):
         check.number(self, "bias", least=0)
         check.flag(self, "normalize")
         check.n_jobs(self)
+        check.random_state(self)
 
     def _fit(self, X: sp.csr_array, Y: sp.csr_array, progress: Callable[[int, int], None]) -> LinearModel:
         seed = check_random_state(self.random_state).randint(2**31 - 1)

@@ -38,7 +38,6 @@ class Moves(NamedTuple):
 class Oracle(ABC):
     """`query` finds rivals; `update` says which classes have moved since."""
 
-    indexed = False  # whether the weights must be readable by feature
     follows = True  # whether it wants to be told of moves
 
     def __init__(

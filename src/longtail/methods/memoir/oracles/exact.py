@@ -17,7 +17,6 @@ LANES = 64  # scores compared at once
 class Exact(Oracle):
     """The best class of one group (of all, with one group). Equal scores: the first from a point drawn for the row."""
 
-    indexed = True
     follows = False
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:

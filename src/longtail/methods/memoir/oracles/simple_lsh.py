@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from longtail import parallel
 from longtail.methods.memoir.oracles import simple_lsh_kernels as kernels
 from longtail.methods.memoir.oracles.base import Moves
 from longtail.methods.memoir.oracles.recent import RememberingOracle
 from longtail.methods.memoir.store_kernels import best_of
 
 UNIT = 32.0  # directions are Gaussian numbers, kept in steps of 1 / UNIT in a byte
+DRAWN = 1 << 16  # directions drawn at a time: as floating-point numbers they take several times their room
 M_GROWTH = 1.1  # codes are made anew for all classes when the largest norm has outgrown M by this factor
 
 
@@ -86,5 +88,8 @@ class SimpleLSH(RememberingOracle):
 
 
 def _directions(random: np.random.Generator, n: int, n_bits: int) -> np.ndarray:
-    values = random.standard_normal((n, n_bits), dtype=np.float32)
-    return np.clip(np.rint(UNIT * values), -127, 127).astype(np.int8)
+    directions = np.empty((n, n_bits), np.int8)
+    for part in parallel.ranges(n, DRAWN):
+        values = random.standard_normal((len(part), n_bits), dtype=np.float32)
+        directions[part.start : part.stop] = np.clip(np.rint(UNIT * values), -127, 127)
+    return directions
