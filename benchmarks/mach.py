@@ -102,6 +102,7 @@ def grid(folder: str, sizes: list[tuple[int, int]], with_one_vs_all: bool) -> di
 
 def plot(results: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure = Figure(figsize=(5 * len(results), 4), layout="constrained")
     for axes, result in zip(np.atleast_1d(figure.subplots(1, len(results))), results, strict=True):
@@ -111,6 +112,9 @@ def plot(results: list[dict[str, Any]], path: Path) -> None:
         if result["one-vs-all"]:
             axes.axhline(result["one-vs-all"]["P"][0], color="black", linestyle="--", label="one-vs-all")
         axes.set(xscale="log", xlabel="model on disk, MB", ylabel="P@1, per cent", title=result["data"])
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
         axes.legend()
     figure.savefig(path, dpi=120)
