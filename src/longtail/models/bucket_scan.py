@@ -121,9 +121,9 @@ def median_of(codes, label, n_buckets, tables, lane, scratch):
 
 
 @kernel
-def next_label(rule, codes, label, n_buckets, tables, limits, half, out):
-    """The first label from `label` on that may be above `limits` in some lane, these lanes as bits, and in `out` its
-    sums or minima. A loop for each rule, within which nothing but the lookups is left to do."""
+def next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, out):
+    """The first label from `label` on that is above `limits` in some lane, these lanes as bits, and in `out` its values
+    there. A loop for each rule, within which little but the lookups is left to do."""
     (K, R), lanes = codes.shape, 0
     if rule == SUM:
         while label < K and not lanes:
@@ -136,6 +136,8 @@ def next_label(rule, codes, label, n_buckets, tables, limits, half, out):
     else:
         while label < K and not lanes:
             lanes = count_lanes(codes, label, R, n_buckets, tables, limits, out, half)  # type: ignore[call-arg]
+            if lanes:
+                lanes = put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, out)
             label += 1
     return label - 1 if lanes else K, lanes
 
@@ -207,11 +209,9 @@ def best_labels(rule, codes, n_buckets, tables, scratch, out_labels, out_values)
     values, label = np.empty(LANES, np.float32), 0
     limits[:n] = -np.inf
     while True:
-        label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, values)
+        label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
         if label == len(codes):
             break
-        if rule == MEDIAN:
-            lanes = put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, values)
         for lane in range(n):
             if lanes >> lane & 1:
                 limits[lane] = put(values[lane], label, out_values[lane], out_labels[lane])
@@ -227,11 +227,9 @@ def labels_above(rule, codes, n_buckets, tables, limits, scratch, first, found_l
     half, values = np.full(LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32), np.empty(LANES, np.float32)
     label = first
     while at + LANES <= len(found_labels):
-        label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, values)
+        label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
         if label == len(codes):
             break
-        if rule == MEDIAN:
-            lanes = put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, values)
         for lane in range(LANES):
             if lanes >> lane & 1:
                 found_labels[at], found_lanes[at] = label, lane
