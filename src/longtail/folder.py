@@ -232,6 +232,12 @@ def size(folder: str | os.PathLike[str], kind: Kind) -> int:
     return (root / kind.manifest).stat().st_size + sum(entry["bytes"] for entry in entries)
 
 
+def contents(folder: str | os.PathLike[str], kind: Kind) -> tuple[dict[str, Any], dict[str, int]]:
+    """The meta data of `folder`, and the CRC-32 of every array that its manifest lists; arrays are not read."""
+    body = _read_manifest(Path(folder), kind)
+    return body["meta"], {name: entry["crc32"] for name, entry in body["arrays"].items()}
+
+
 def _read_manifest(root: Path, kind: Kind) -> dict[str, Any]:
     path = root / kind.manifest
     if not os.path.isdir(root):

@@ -4,6 +4,7 @@ word, when the memory is full."""
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from longtail.errors import InputError
@@ -38,6 +39,16 @@ def _container() -> float:
         return float(int(most) - int(used))  # "max" is no number: there is no limit
     except (OSError, ValueError):
         return float("inf")
+
+
+def peak() -> float:
+    """The largest resident memory of this process so far, in bytes; NaN where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return float("nan")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
 def must_fit(count: int, what: str, bytes_each: int, remedy: str) -> None:

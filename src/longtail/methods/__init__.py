@@ -22,10 +22,10 @@ __all__ = ["METHODS", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSpar
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
     """The fitted estimator saved in `folder`, verified before use; weights stay on disk unless `mmap=False`."""
-    model, training = store.read_model(folder, mmap=mmap)
-    if training.method not in METHODS:
+    model, provenance = store.read_model(folder, mmap=mmap)
+    if provenance.method not in METHODS:
         known = ", ".join(METHODS)
         raise ModelError(
-            folder, f"was trained by the method {training.method!r}, which this version lacks; it knows {known}"
+            folder, f"was trained by the method {provenance.method!r}, which this version lacks; it knows {known}"
         )
-    return METHODS[training.method]._fitted(model, training.params, training.measured, where=folder)
+    return METHODS[provenance.method]._fitted(model, provenance, where=folder)

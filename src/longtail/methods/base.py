@@ -1,180 +1,308 @@
-"""What every estimator shares: checks at the door, label names, prediction, explaining, saving."""
+"""What every estimator shares: fit as plan, solve and stack; prediction; explanations; saving.
+
+This is the only place that plans, runs and stacks. A method turns canonical X and Y into a `Problem`
+(methods/problem.py); everything else is here.
+"""
 
 from __future__ import annotations
 
 import os
+import time
+import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from longtail import check, memory, metrics, store
-from longtail.data import Dataset
+from longtail import check, memory, metrics, parallel, store, training
+from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
-from longtail.models import Explanation, Model, unit_rows
+from longtail.matrix import canonical_csr, normalize_rows
+from longtail.methods.problem import Problem
+from longtail.models import Explanation, Model
 from longtail.topk import TopK
+from longtail.training import Training
 
-RENUMBER = "number those that occur from 0 on, without gaps, or correct their number in the header"
-Progress = Callable[[int, int], None]  # units (see `progress_unit`) done, and in all
+RENUMBER = "number the ones in use from 0 without gaps, or correct the number in the file's header"
+RUN_PARAMETERS = ("n_jobs", "random_state", "warm_start")  # of a run, not of the model
+Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
+
+
+class _Data(NamedTuple):
+    """Everything that `fit` was given, in canonical form."""
+
+    X: Any
+    Y: sp.csr_array
+    label_names: np.ndarray
+    multiclass: bool
+    feature_names: Sequence[str] | None
+    text_features: TextFeatures | None
 
 
 class ExtremeClassifier(ClassifierMixin, BaseEstimator):
-    """Base of all estimators. A method writes `check_parameters` and `_fit`, and names itself in `method`."""
+    """Base of all estimators. A method names itself in `method` and writes `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
-    takes_dense: ClassVar[bool] = False  # whether `_fit` takes dense X as it is
-    progress_unit: ClassVar[str] = "labels"  # what `progress` counts
-    feature_bytes: int = 24  # that training takes at least for a feature, even if no row has it
-    label_bytes: int = 60  # likewise for a label
+    takes_dense: ClassVar[bool] = False  # whether `_problem` takes dense X as it is
     model_: Model
+    training_: Training
     classes_: np.ndarray
     multiclass_: bool
     n_features_in_: int
-    n_jobs: int | None = None
-    normalize: bool = False
+    n_iter_: int
+    n_jobs: int | None
+    normalize: bool
+
+    # --- training ----------------------------------------------------------------------------------------------------
 
     def fit(
         self,
         X: Any,
         y: Any = None,
         *,
-        features: Any = None,
+        text_features: TextFeatures | None = None,
         label_names: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
         progress: Progress | None = None,
     ) -> Self:
-        """Train on the rows of X and their labels y, or on a `Dataset`, whose names and text pipeline travel along.
+        """Train on the rows of X and their labels y.
 
-        X : (n, d) sparse matrix or array, or a Dataset (then without y).
-        y : sparse indicator (n, L), a list of label lists (any hashable names), or a 1-d array of classes.
-        features : the fitted TextFeatures that made X; the model then takes raw texts.
-        label_names, feature_names : names of the columns of y and X.
-        progress : called as progress(done, total) with numbers of labels, or of what `progress_unit` says.
+        Parameters
+        ----------
+        X : sparse matrix, array or DataFrame of shape (n_samples, n_features), texts, or a Dataset
+            A Dataset brings its own labels, names and text pipeline; pass it without y.
+        y : 1-d array of classes, sparse or dense 0/1 indicator, or one list of labels per row
+            A 1-d y makes `predict` return classes. The other forms make it return an indicator.
+        text_features : TextFeatures, optional
+            For texts: how to make features of them. Fitted ones are used as they are. For X made by fitted
+            TextFeatures: pass these, and the model takes raw texts.
+        label_names, feature_names : sequences, optional
+            Names of the columns of y and of X.
+        progress : callable, optional
+            Called with the share of the work that is done, from 0 to 1.
+
+        Returns
+        -------
+        self
         """
-        self.check_parameters()
+        self._check_all_parameters()
+        wall, cpu = time.perf_counter(), time.process_time()
+        data = self._canonical(X, y, text_features, label_names, feature_names)
+        rows = normalize_rows(data.X) if self.normalize else data.X
+        model, record = self._solve(self._problem(rows, data.Y), progress or (lambda share: None))
+        self.model_ = replace(
+            model,  # type: ignore[type-var]
+            normalize=bool(self.normalize),
+            multiclass=data.multiclass,
+            label_names=data.label_names,
+            feature_names=data.feature_names,
+            text_features=data.text_features,
+        )
+        self.training_ = training.timed(
+            record,
+            wall_seconds=time.perf_counter() - wall,
+            cpu_seconds=time.process_time() - cpu,
+            peak_bytes=memory.peak(),
+        )
+        self._expose()
+        self._warn_of_failures()
+        return self
+
+    def _solve(self, problem: Problem, progress: Progress) -> tuple[Model, Training]:
+        """Plan, run and stack."""
+        stack = problem.stack()
+        records: dict[int, training.BlockRecord] = {}
+        blocks = problem.blocks()
+        for part in problem.earlier():
+            stack.add(part)
+            records[part.block] = training.BlockRecord(part.items, part.status, part.n_iter, part.figures, part.seconds)
+
+        def timed(block: Any, work: parallel.Work) -> Any:
+            begin = time.perf_counter()
+            return replace(problem.solve(block, work), seconds=time.perf_counter() - begin)
+
+        for part in parallel.solve(timed, blocks, self.n_jobs, progress):
+            stack.add(part)
+            records[part.block] = training.BlockRecord(part.items, part.status, part.n_iter, part.figures, part.seconds)
+        record = training.combine(records, problem.unit, problem.item_of(), problem.settings)
+        progress(1.0)
+        return stack.model(), record
+
+    @abstractmethod
+    def _check_parameters(self) -> None:
+        """Raise InputError for a parameter of the method that cannot be used, whatever the data."""
+
+    @abstractmethod
+    def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
+        """The training problem of canonical X and Y. X is a csr_array, or a dense array where `takes_dense`."""
+
+    def _column_bytes(self) -> tuple[int, int]:
+        """Bytes that training needs for each feature and for each label, even for one that no row uses."""
+        return 24, 60
+
+    def _check_all_parameters(self) -> None:
+        self._check_parameters()
+        check.flag(self, "normalize")
+        check.n_jobs(self)
+        check.random_state(self)
+
+    def _canonical(
+        self,
+        X: Any,
+        y: Any,
+        text_features: TextFeatures | None,
+        label_names: Sequence[Any] | np.ndarray | None,
+        feature_names: Sequence[str] | None,
+    ) -> _Data:
+        """Check what `fit` was given."""
         if isinstance(X, Dataset):
             if y is not None:
                 raise InputError("fit got a Dataset and y; a Dataset has its own labels, so pass it alone")
-            features = X.features if features is None else features
+            text_features = X.text_features if text_features is None else text_features
             label_names = X.label_names if label_names is None else label_names
             feature_names = X.feature_names if feature_names is None else feature_names
             X, y = X.X, X.Y
-        X = check.features(X, estimator=self, reset=True, keep_dense=self.takes_dense)
-        memory.must_fit(X.shape[1], "features", self.feature_bytes, RENUMBER)
+        texts = check.texts(X)
+        if texts is not None:
+            text_features, X = _features_of(texts, text_features)
+        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
+        per_feature, per_label = self._column_bytes()
+        memory.must_fit(X.shape[1], "features", per_feature, RENUMBER)
         if sp.issparse(y):
-            memory.must_fit(y.shape[-1], "labels", self.label_bytes, RENUMBER)
-        Y, names, multiclass = check.labels(y, X.shape[0])
+            memory.must_fit(y.shape[-1], "labels", per_label, RENUMBER)
+        Y, names, multiclass = check.label_matrix(y, X.shape[0])
         if label_names is not None:
             if len(label_names) != len(names):
-                raise InputError(f"{len(label_names)} label names were given for the {len(names)} labels of Y")
+                raise InputError(f"{len(label_names)} label names were given for the {len(names)} labels of y")
             names = check.name_array(list(label_names))
+        if feature_names is None and hasattr(self, "feature_names_in_"):
+            feature_names = self.feature_names_in_.tolist()
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise InputError(f"{len(feature_names)} feature names were given for the {X.shape[1]} features of X")
-        if self.normalize:
-            X = unit_rows(X)
-        model = self._fit(X, Y, progress or (lambda done, total: None))
-        self.model_ = replace(
-            model,  # type: ignore[type-var]
-            unit_rows=bool(self.normalize),
-            multiclass=multiclass,
-            label_names=names,
-            feature_names=feature_names,
-            features=features,
-        )
-        self._expose()
-        return self
+        return _Data(X, Y, names, multiclass, feature_names, text_features)
 
     def _expose(self) -> None:
-        self.classes_, self.multiclass_ = self.model_.label_names, self.model_.multiclass  # type: ignore[assignment]
+        """Set the fitted attributes that follow from the model and the record."""
+        assert self.model_.label_names is not None
+        self.classes_ = self.model_.label_names
+        self.multiclass_ = self.model_.multiclass
         self.n_features_in_ = self.model_.n_features
+        self.n_iter_ = int(self.training_.n_iter.max(initial=0))
 
-    @abstractmethod
-    def check_parameters(self) -> None:
-        """Raise InputError for a parameter that cannot be used."""
-
-    @abstractmethod
-    def _fit(self, X: Any, Y: sp.csr_array, progress: Progress) -> Model:
-        """The weights for canonical X and Y; names and pipeline are added by `fit`. X is a csr_array, or, if the method
-        takes such, a dense array."""
+    def _warn_of_failures(self) -> None:
+        failed = [status for status in self.training_.counts() if not status.is_success]
+        if failed:
+            said = [text for text, status in zip(self.training_.messages(), self.training_.counts(), strict=True)
+                    if status in failed]  # fmt: skip
+            warnings.warn("; ".join([*said, "training_.status tells which"]), ConvergenceWarning, stacklevel=3)
 
     # --- prediction --------------------------------------------------------------------------------------------------
 
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The k best labels of every row, best first: `.labels` are column numbers of Y, `.scores` their scores.
 
-        X holds rows as in `fit`, or raw texts if the model has a text pipeline. k is cut to the number of labels.
+        X holds rows as in `fit`, or raw texts if the model has a text pipeline. At most `n_labels` labels are returned.
         """
-        X, k = self.to_rows(X), check.top_k(k)
-        return self.model_.predict_topk(X, k, n_jobs=self.n_jobs)
+        k = check.top_k(k)
+        return self.model_.predict_topk(self._rows(X), k, n_jobs=self.n_jobs)
 
     def predict(self, X: Any) -> np.ndarray | sp.csr_array:
-        """The class of every row (multi-class), or the indicator of all labels that score above
-        the model's threshold: 0 for linear models, a probability of 0.5 for hashed ones (multi-label)."""
-        X = self.to_rows(X)
+        """The labels of every row, in the form of the y that the model was trained on.
+
+        After a 1-d y: the best class of every row. Otherwise: a sparse 0/1 indicator of all labels whose score is above
+        the model's threshold, which is 0 for linear models and a probability of 0.5 for hashed ones.
+        """
+        rows = self._rows(X)
         if self.multiclass_:
-            return self.classes_[self.model_.predict_topk(X, 1, n_jobs=self.n_jobs).labels[:, 0]]
-        return self.model_.predict_above(X, n_jobs=self.n_jobs)
+            best = self.model_.predict_topk(rows, 1, n_jobs=self.n_jobs).labels[:, 0]
+            return np.asarray(self.classes_[best])
+        return self.model_.predict_above(rows, n_jobs=self.n_jobs)
 
-    def score(self, X: Any, y: Any = None) -> float:
-        """Precision at 1: how often the best label is right. For multi-class data this is the accuracy.
+    def decision_function(self, X: Any) -> np.ndarray:
+        """The scores of all labels: a dense float32 array of shape (n_samples, n_labels).
 
-        y is as in `fit`; a Dataset brings its own. An indicator must have the columns that the model was trained with.
+        For two classes in a 1-d y, as scikit-learn has it: one number per row, above 0 for `classes_[1]`. What would
+        not fit in memory is refused. `predict_topk` needs no such array.
         """
-        top = self.predict_topk(X, 1)
+        rows = self._rows(X)
+        n_labels = self.model_.n_labels
+        memory.must_fit(
+            rows.shape[0] * n_labels,
+            f"scores ({rows.shape[0]:,} rows by {n_labels:,} labels)",
+            4,
+            "use predict_topk(X, k), which keeps the k best of each row, or pass fewer rows",
+        )
+        scores = self.model_.scores(rows, np.arange(n_labels))
+        if self.multiclass_ and n_labels == 2:
+            return np.asarray(scores[:, 1] - scores[:, 0])
+        return scores
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Precision at 1: the share of rows whose best label is right. For a 1-d y this is the accuracy.
+
+        y has a form that `fit` accepts; a Dataset brings its own. An indicator must have the model's columns.
+        """
         y = X.Y if isinstance(X, Dataset) and y is None else y
-        return float(metrics.precision_at_k(self._truth(y, len(top)), top, 1)[0])
+        top = self.predict_topk(X, 1)
+        truth = self._truth(y, len(top))
+        if sample_weight is None:
+            return float(metrics.precision_at_k(truth, top, 1))
+        hits = np.asarray(truth[np.arange(len(top)), top.labels[:, 0]], np.float64).ravel()
+        return float(np.average(hits, weights=check.sample_weight(sample_weight, len(top))))
 
-    def explain(self, x: Any, label: Any, *, top: int | None = None) -> Explanation:
-        """Why the one row (or text) `x` has its score for `label`, a name from `classes_` or a column number of Y.
+    def explain(self, x: Any, label: Any = None, *, column: int | None = None, top: int | None = None) -> Explanation:
+        """Why one row or text has its score for a label.
 
-        Where names are whole numbers, a number is taken as a name; `model_.explain` takes column numbers only.
+        Parameters
+        ----------
+        x : one row, or one text
+        label : name of the label, as in `classes_`
+        column : number of the label, as in `predict_topk(X).labels`
+            Give a name or a number. Without either, the best label is explained.
+        top : how many features to list; all by default
         """
-        if isinstance(x, str):
-            x = [x]
-        elif sp.issparse(x) and x.ndim == 1:
-            x = x.reshape(1, -1)
-        elif not sp.issparse(x):
-            x = np.atleast_2d(x)
-        x = self.to_rows(x)
-        return self.model_.explain(x, self.label_id(label), top=top)
+        if label is not None and column is not None:
+            raise InputError("explain got a label and a column; give one of them")
+        rows = self._rows(_one_row(x))
+        if label is not None:
+            column = self._column(label)
+        elif column is None:
+            column = int(self.model_.predict_topk(rows, 1).labels[0, 0])
+        return self.model_.explain(rows, column, top=top)
 
-    def label_id(self, label: Any) -> int:
-        """The column number of a label given by name (as in `classes_`), or by number where that is not a name."""
+    def _column(self, label: Any) -> int:
+        """The column of the label with this name."""
         check_is_fitted(self)
         found = np.flatnonzero(self.classes_ == label) if np.ndim(label) == 0 else np.empty(0)
-        if len(found):
-            return int(found[0])
-        if isinstance(label, int | np.integer) and 0 <= label < self.model_.n_labels:
-            return int(label)
-        raise InputError(
-            f"label {label!r} is neither one of the {self.model_.n_labels:,} names in classes_ nor a number from 0 to "
-            f"{self.model_.n_labels - 1:,}"
-        )
+        if not len(found):
+            hint = "; a column number goes into column=" if isinstance(label, int | np.integer) else ""
+            raise InputError(f"label {label!r} is not among the {self.model_.n_labels:,} names in classes_{hint}")
+        return int(found[0])
 
-    def to_rows(self, X: Any) -> sp.csr_array:
-        """Canonical rows of X: as in `fit`, or made from raw texts by the model's own pipeline."""
+    def _rows(self, X: Any) -> sp.csr_array:
+        """Canonical rows of X, which may also be a Dataset or raw texts."""
         check_is_fitted(self)
         if isinstance(X, Dataset):
             X = X.X
-        if isinstance(X, str):
-            raise InputError(f"one text was given; pass a list of texts: [{X[:40]!r}]")
-        if isinstance(X, list | tuple | np.ndarray) and len(X) and isinstance(X[0], str):
-            if self.model_.features is None:
+        texts = check.texts(X)
+        if texts is not None:
+            if self.model_.text_features is None:
                 raise InputError(
                     "the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers"
                 )
-            X = self.model_.features.transform(X)
-        return check.features(X, estimator=self)
+            X = self.model_.text_features.transform(texts)
+        return check.feature_matrix(X, estimator=self)
 
-    def _truth(self, Y: Any, n_samples: int) -> sp.csr_array:
-        """Y in the model's own columns; labels that the model does not know can never be hit and are left out."""
-        indicator = sp.issparse(Y) or (isinstance(Y, np.ndarray) and Y.ndim == 2 and Y.shape[1] > 1)
-        Y, names, _ = check.labels(Y, n_samples)
+    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
+        """y in the model's own columns. Labels that the model does not know can never be right and are left out."""
+        indicator = sp.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1)
+        Y, names, _ = check.label_matrix(y, n_samples)
         if indicator and Y.shape[1] != self.model_.n_labels:
             raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
         if indicator or np.array_equal(names, self.classes_):
@@ -185,49 +313,32 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         to_model = sp.csr_array(
             (np.ones(len(known), np.int32), (known, kept[known])), shape=(len(names), self.model_.n_labels)
         )
-        return check.canonical_csr(Y @ to_model)
+        return canonical_csr(Y @ to_model)
 
     # --- store -------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the model to `folder`, replacing a model there in one step. `longtail.load` reads it back."""
         check_is_fitted(self)
-        store.write_model(folder, self.model_, store.Training(self.method, self.saved_params(), self.measured()))
+        store.write_model(folder, self.model_, store.Provenance(self.method, self._saved_params(), self.training_))
 
-    def saved_params(self) -> dict[str, Any]:
-        """Parameters for the manifest: not `n_jobs` and `random_state`, which concern the run, and no arrays."""
-        own = self.get_params().items()
-        return {name: value for name, value in own if name not in ("n_jobs", "random_state") and np.ndim(value) == 0}
-
-    def measured(self) -> dict[str, Any]:
-        """What training measured that is worth keeping with the model, as plain JSON values."""
-        return {}
-
-    def _restore(self, measured: Mapping[str, Any]) -> None:
-        """Take back what `measured` gave; KeyError, TypeError, ValueError or OverflowError say that it did not."""
+    def _saved_params(self) -> dict[str, Any]:
+        """The parameters that describe the model: those of the run and arrays are left out."""
+        own = self.get_params(deep=False).items()
+        return {name: value for name, value in own if name not in RUN_PARAMETERS and np.ndim(value) == 0}
 
     @classmethod
-    def _fitted(
-        cls,
-        model: Model,
-        params: Mapping[str, Any],
-        measured: Mapping[str, Any] | None = None,
-        *,
-        where: str | os.PathLike[str],
-    ) -> Self:
+    def _fitted(cls, model: Model, provenance: store.Provenance, *, where: str | os.PathLike[str]) -> Self:
+        """The estimator of a model that was read from the folder `where`."""
         try:
-            estimator = cls(**params)
-            estimator.check_parameters()
+            estimator = cls(**provenance.params)
+            estimator._check_all_parameters()
         except (TypeError, InputError) as error:
             raise ModelError(where, f"has parameters that {cls.__name__} does not take: {error}") from error
-        try:
-            if measured:
-                estimator._restore(measured)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ModelError(where, f"has figures in 'measured' that {cls.__name__} did not write: {error}") from error
         if model.label_names is None:
             model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model
+        estimator.training_ = provenance.training or NO_RECORD
         estimator._expose()
         return estimator
 
@@ -241,3 +352,28 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+_NOTHING = np.empty(0, np.uint8)
+NO_RECORD = Training(
+    "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
+)  # of a model made by hand
+
+
+def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:
+    """The fitted pipeline for these texts, and their features."""
+    if text_features is not None and text_features.is_fitted:
+        return text_features, text_features.transform(texts)
+    fitted = clone(text_features or TextFeatures())
+    return fitted, fitted.fit_transform(texts)
+
+
+def _one_row(x: Any) -> Any:
+    """One row or text in the form of several."""
+    if isinstance(x, str):
+        return [x]
+    if sp.issparse(x):
+        return x.reshape(1, -1) if x.ndim == 1 else x
+    if hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # a frame of one row
+        return x
+    return np.atleast_2d(x)

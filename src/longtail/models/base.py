@@ -94,8 +94,8 @@ class Model(ABC):
     multiclass: bool
     label_names: np.ndarray | None
     feature_names: Sequence[str] | None
-    features: FeaturePipeline | None
-    unit_rows: bool
+    text_features: FeaturePipeline | None
+    normalize: bool
     threshold: ClassVar[float]  # the score above which a label is predicted
 
     @property
@@ -169,7 +169,7 @@ class Model(ABC):
             raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
         if not X.has_canonical_format:
             raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() before")
-        return unit_rows(X) if self.unit_rows else X
+        return unit_rows(X) if self.normalize else X
 
     def _one_row(self, x: sp.csr_array) -> sp.csr_array:
         x = self._rows(x)
@@ -198,9 +198,9 @@ class Model(ABC):
 
     @cached_property
     def _feature_names(self) -> Sequence[str] | None:
-        if self.feature_names is not None or self.features is None:
+        if self.feature_names is not None or self.text_features is None:
             return self.feature_names
-        return self.features.feature_names()
+        return self.text_features.get_feature_names_out()
 
     def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         ids = np.asarray(labels)

@@ -45,8 +45,8 @@ class HashedModel(Model):
     multiclass: bool = False
     label_names: np.ndarray | None = None
     feature_names: Sequence[str] | None = None
-    features: FeaturePipeline | None = None
-    unit_rows: bool = False
+    text_features: FeaturePipeline | None = None
+    normalize: bool = False
     threshold: ClassVar[float] = 0.5
 
     def __post_init__(self) -> None:
@@ -117,7 +117,7 @@ class HashedModel(Model):
         (label,) = self._label_ids([label])
         features, weights, bias = self.label_weights(label)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
-        score = float(replace(self, unit_rows=False).scores(x, [label])[0, 0])
+        score = float(replace(self, normalize=False).scores(x, [label])[0, 0])
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
 
     # --- parts -------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class HashedModel(Model):
     @property
     def _convention(self) -> tuple[object, ...]:
         sizes = self.n_labels, self.n_features, self.hashes.n_buckets
-        return *sizes, self.unit_rows, type(self.buckets), self.buckets.convention
+        return *sizes, self.normalize, type(self.buckets), self.buckets.convention
 
 
 @dataclass(frozen=True)

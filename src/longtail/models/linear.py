@@ -33,8 +33,8 @@ class LinearModel(Model):
     multiclass: bool = False
     label_names: np.ndarray | None = None
     feature_names: Sequence[str] | None = None
-    features: FeaturePipeline | None = None
-    unit_rows: bool = False
+    text_features: FeaturePipeline | None = None
+    normalize: bool = False
     threshold: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
@@ -96,9 +96,9 @@ class LinearModel(Model):
         if not parts:
             raise InputError("there is no model to stack; give at least one")
         first = parts[0]
-        convention = (first.n_features, first.bias, first.unit_rows)
-        if any((part.n_features, part.bias, part.unit_rows) != convention for part in parts):
-            raise InputError("models to be stacked differ in their number of features, their bias or their unit_rows")
+        convention = (first.n_features, first.bias, first.normalize)
+        if any((part.n_features, part.bias, part.normalize) != convention for part in parts):
+            raise InputError("models to be stacked differ in their number of features, their bias or their normalize")
         named = [part.label_names for part in parts if part.label_names is not None]
         if named and len(named) < len(parts):
             raise InputError("some of the models to be stacked have label names and some have none")

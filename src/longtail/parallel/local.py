@@ -1,39 +1,65 @@
-"""Running blocks on the threads of this machine. Kernels release the GIL, so threads share X without copying it."""
+"""Blocks on the threads of this machine. Kernels release the GIL, so threads share X without copying it."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self, TypeVar
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Protocol, Self, TypeVar
 
-Block = TypeVar("Block")
+Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+LOOK_SECONDS = 0.2  # between two reports of progress
 
 
 def n_threads(n_jobs: int | None) -> int:
-    """None and -1 mean every core this process may use, -2 all but one, and so on; a positive number means itself."""
+    """A positive number means itself; None and -1 mean all cores, -2 all but one, and so on.
+
+    Inside a worker of joblib (`GridSearchCV(n_jobs=-1)`) the cores are shared already. None then means the share of the
+    worker, which joblib states in the environment, or a single thread.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if n_jobs is None:
-        return cores
+        return min(cores, _share_of_worker()) if _inside_worker() else cores
     return max(1, cores + 1 + n_jobs) if n_jobs < 0 else n_jobs
 
 
-def run(task: Callable[[Block], Result], blocks: Iterable[Block], n_jobs: int | None) -> Iterator[Result]:
-    """The results of `task` on every block, in the order of the blocks, each as soon as it and those before are done.
+def _inside_worker() -> bool:
+    """Whether this code runs in a process or thread that joblib or multiprocessing started."""
+    if multiprocessing.current_process().daemon:
+        return True
+    joblib = sys.modules.get("joblib.parallel")  # absent: joblib cannot have started us
+    return joblib is not None and bool(joblib.get_active_backend()[0].nesting_level)
 
-    At most two blocks a thread are under way, so a long stream of blocks needs bounded memory. An error, or Ctrl-C,
-    drops the blocks that have not begun; kernels cannot be interrupted, so the ones under way end first.
+
+def _share_of_worker() -> int:
+    share = os.environ.get("NUMBA_NUM_THREADS", "1")
+    return int(share) if share.isdecimal() and int(share) > 0 else 1
+
+
+# --- results in order ------------------------------------------------------------------------------------------------
+
+
+def run(task: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None) -> Iterator[Result]:
+    """The results of `task` on all items, in their order, each as soon as it and those before it are done.
+
+    At most two items per thread are under way, so a long stream needs bounded memory. An error or Ctrl-C drops the
+    items that have not begun. Kernels cannot be interrupted, so the ones under way finish first.
     """
     threads = n_threads(n_jobs)
     if threads == 1:
-        yield from map(task, blocks)
+        yield from map(task, items)
         return
-    pool, pending = ThreadPoolExecutor(threads), deque[Future[Result]]()
+    pool = ThreadPoolExecutor(threads)
+    pending: deque[Future[Result]] = deque()
     try:
-        for block in blocks:
-            pending.append(pool.submit(task, block))
+        for item in items:
+            pending.append(pool.submit(task, item))
             if len(pending) >= 2 * threads:
                 yield pending.popleft().result()
         while pending:
@@ -42,32 +68,130 @@ def run(task: Callable[[Block], Result], blocks: Iterable[Block], n_jobs: int | 
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+# --- blocks of a problem ---------------------------------------------------------------------------------------------
+
+
+class Costed(Protocol):
+    """A block, as far as running it is concerned."""
+
+    @property
+    def cost(self) -> float: ...
+
+
+B = TypeVar("B", bound=Costed)
+
+
+class Stopped(Exception):  # noqa: N818 - not an error: the run was stopped from outside
+    """Raised inside a block when the run that it belongs to was stopped."""
+
+
+class Work:
+    """What a block may use while it is solved: some threads, and a way to report how far it is."""
+
+    def __init__(self, n_threads: int = 1, report: Callable[[float], None] | None = None) -> None:
+        self.n_threads = n_threads
+        self._report = report
+
+    def report(self, share: float) -> None:
+        """Say which share of the block is done, from 0 to 1. Call it now and then: it ends the block, by raising
+        `Stopped`, when the run was stopped."""
+        if self._report is not None:
+            self._report(share)
+
+    def team(self) -> Team:
+        """The threads of the block."""
+        return Team(self.n_threads)
+
+
+def solve(
+    task: Callable[[B, Work], Result],
+    blocks: Sequence[B],
+    n_jobs: int | None,
+    progress: Callable[[float], None] = lambda share: None,
+) -> Iterator[Result]:
+    """The results of `task` on all blocks, in the order in which they finish.
+
+    progress : called in the calling thread with the share of the whole work that is done, from 0 to 1.
+
+    Blocks are begun in the given order. Where there are fewer blocks than threads, each block gets several. An error or
+    Ctrl-C stops the blocks that report their progress, and drops those that have not begun.
+    """
+    threads = n_threads(n_jobs)
+    total = sum(block.cost for block in blocks) or 1.0
+    shares = [0.0] * len(blocks)
+
+    def share_done() -> float:
+        return min(1.0, sum(share * block.cost for share, block in zip(shares, blocks, strict=True)) / total)
+
+    if threads == 1 or len(blocks) == 1:
+        for number, block in enumerate(blocks):
+
+            def report(share: float, number: int = number) -> None:
+                shares[number] = share
+                progress(share_done())
+
+            result = task(block, Work(threads, report))
+            report(1.0)
+            yield result
+        return
+
+    stopped = threading.Event()
+
+    def run_one(number: int) -> Result:
+        def report(share: float) -> None:
+            if stopped.is_set():
+                raise Stopped
+            shares[number] = share
+
+        result = task(blocks[number], Work(max(1, threads // len(blocks)), report))
+        shares[number] = 1.0
+        return result
+
+    pool = ThreadPoolExecutor(min(threads, len(blocks)))
+    waiting = deque(range(len(blocks)))
+    pending: set[Future[Result]] = set()
+    try:
+        while waiting or pending:
+            while waiting and len(pending) < 2 * threads:
+                pending.add(pool.submit(run_one, waiting.popleft()))
+            done, pending = wait(pending, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
+            progress(share_done())
+            for future in done:
+                yield future.result()
+    finally:
+        stopped.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+# --- many short rounds -----------------------------------------------------------------------------------------------
+
+
 class Team:
-    """Threads that stay together for many short rounds of blocks, where starting threads anew would cost more than the
-    work. The calling thread is one of them. Use as a context: the threads end with it."""
+    """Threads that stay together for many short rounds, where starting threads each time would cost more than the work.
+    The calling thread is one of them. Use it as a context: the threads end with it."""
 
     def __init__(self, n_jobs: int | None) -> None:
         self.size = n_threads(n_jobs)
         self._pool = ThreadPoolExecutor(self.size - 1) if self.size > 1 else None
 
-    def run(self, task: Callable[[Block], Result], blocks: Sequence[Block]) -> list[Result]:
-        """The results of `task` on all blocks, in their order, when all are done."""
-        if self._pool is None or len(blocks) < 2:
-            return [task(block) for block in blocks]
+    def run(self, task: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """The results of `task` on all items, in their order, when all are done."""
+        if self._pool is None or len(items) < 2:
+            return [task(item) for item in items]
         results: dict[int, Result] = {}
-        blocks_left = enumerate(blocks)  # hands out each block once, whichever thread asks
+        items_left = enumerate(items)  # gives each item once, to whichever thread comes first
 
         def work() -> None:
-            for number, block in blocks_left:
-                results[number] = task(block)
+            for number, item in items_left:
+                results[number] = task(item)
 
-        others = [self._pool.submit(work) for _ in range(min(self.size, len(blocks)) - 1)]
+        others = [self._pool.submit(work) for _ in range(min(self.size, len(items)) - 1)]
         try:
             work()
         finally:
             for other in others:
                 other.result()
-        return [results[number] for number in range(len(blocks))]
+        return [results[number] for number in range(len(items))]
 
     def __enter__(self) -> Self:
         return self

@@ -1,5 +1,5 @@
-"""Models on disk. The folder format is in docs/model-folder.md; `longtail.folder` writes and verifies the files."""
+"""Model folders: what a model is on disk. `longtail.folder` knows files and checksums, this room knows their meaning."""
 
-from longtail.store.model import Training, model_size, read_model, write_model
+from longtail.store.model import Provenance, model_id, model_size, read_model, write_model
 
-__all__ = ["Training", "model_size", "read_model", "write_model"]
+__all__ = ["Provenance", "model_id", "model_size", "read_model", "write_model"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -17,53 +19,58 @@ from longtail.errors import ModelError
 from longtail.models import Model
 from longtail.store import hashed, linear
 from longtail.store.meta import member
+from longtail.training import Training, is_timing
 
 MAX_COLUMNS = 2**31 - 1
 KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}  # member `model` -> how to write and read it
 
 
 @dataclass(frozen=True)
-class Training:
-    """How a model was made: the method's name, its parameters, and what it measured, as plain JSON values."""
+class Provenance:
+    """Where a model comes from: the method, its parameters as plain JSON values, and the record of its training."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
-    measured: Mapping[str, Any] = field(default_factory=dict)
+    training: Training | None = None
 
 
-def write_model(path: str | os.PathLike[str], model: Model, training: Training) -> None:
+def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenance) -> None:
     """Save `model` in the folder `path`, replacing a model there in one step."""
     root = Path(path)
     kind = next(name for name, each in KINDS.items() if isinstance(model, each.MODEL))
     arrays, own = KINDS[kind].to_arrays(model, root)
     meta: dict[str, Any] = {
-        "method": training.method,
-        "params": {name: _plain(value) for name, value in training.params.items()},
+        "method": provenance.method,
+        "params": {name: _plain(value) for name, value in provenance.params.items()},
         "model": kind,
-        "measured": dict(training.measured),
         "n_labels": model.n_labels,
         "n_features": model.n_features,
         "bias": float(model.bias),
-        "unit_rows": model.unit_rows,
+        "normalize": model.normalize,
         "multiclass": model.multiclass,
         "label_names": _pack_names(arrays, "label", model.label_names, root),
         "feature_names": _pack_names(arrays, "feature", model.feature_names, root),
-        "features": None,
+        "text_features": None,
+        "training": None,
         **own,
     }
-    if model.features is not None:
-        if not isinstance(model.features, TextFeatures):
-            raise ModelError(root, f"cannot save {type(model.features).__name__} as text pipeline; use TextFeatures")
-        pipeline, meta["features"] = model.features.to_arrays()
-        arrays |= {f"features_{name}": array for name, array in pipeline.items()}
-        if meta["feature_names"] and model.features.feature_names() == list(model.feature_names or ()):
+    if model.text_features is not None:
+        if not isinstance(model.text_features, TextFeatures):
+            found = type(model.text_features).__name__
+            raise ModelError(root, f"cannot save {found} as text pipeline; use TextFeatures")
+        pipeline, meta["text_features"] = model.text_features.to_arrays()
+        arrays |= pipeline
+        if meta["feature_names"] and _same_names(model.text_features.get_feature_names_out(), model.feature_names):
             _drop_names(arrays, "feature")  # the pipeline holds the same names
             meta["feature_names"] = None
+    if provenance.training is not None:
+        record, meta["training"] = provenance.training.to_arrays()
+        arrays |= record
     folder.write(root, folder.MODEL, arrays, meta)
 
 
-def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Model, Training]:
-    """The verified model of the folder `path`, and how it was made."""
+def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Model, Provenance]:
+    """The verified model of the folder `path`, and where it comes from."""
     root = Path(path)
     arrays, meta = folder.read(root, folder.MODEL, mmap=mmap)
     where = root / folder.MODEL.manifest
@@ -76,29 +83,40 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
     if not 0 <= n_labels <= MAX_COLUMNS or not 0 <= n_features < MAX_COLUMNS or not 0 <= bias < math.inf:
         raise ModelError(where, f"n_labels {n_labels}, n_features {n_features} and bias {bias} cannot all be true")
     own = KINDS[kind].from_arrays(arrays, meta, n_labels, n_features, bias, where)
-    pipeline = meta.get("features")
+    pipeline = meta.get("text_features")
     if pipeline is not None:
-        texts = {
-            name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")
-        }
-        pipeline = TextFeatures.from_arrays(texts, pipeline, where)
-        if pipeline.n_features != n_features:
+        pipeline = TextFeatures.from_arrays(arrays, pipeline, where)
+        if pipeline.n_features_out_ != n_features:
             raise ModelError(
-                where, f"the text pipeline makes {pipeline.n_features} features, but the model has {n_features}"
+                where, f"the text pipeline makes {pipeline.n_features_out_} features, but the model has {n_features}"
             )
     label_names = _unpack_names(arrays, "label", meta.get("label_names"), n_labels, where)
     feature_names = _unpack_names(arrays, "feature", meta.get("feature_names"), n_features, where)
     model = KINDS[kind].MODEL(
         **own,
         n_features=n_features,
-        unit_rows=member(meta, "unit_rows", bool, where),
+        normalize=member(meta, "normalize", bool, where),
         multiclass=member(meta, "multiclass", bool, where),
         label_names=label_names,
         feature_names=None if feature_names is None else feature_names.tolist(),
-        features=pipeline,
+        text_features=pipeline,
     )
-    measured = member({"measured": {}, **meta}, "measured", dict, where)  # folders of old have none
-    return model, Training(member(meta, "method", str, where), member(meta, "params", dict, where), measured)
+    record = meta.get("training")
+    training = None if record is None else Training.from_arrays(arrays, record, where)
+    method, params = member(meta, "method", str, where), member(meta, "params", dict, where)
+    return model, Provenance(method, params, training)
+
+
+def model_id(path: str | os.PathLike[str]) -> str:
+    """A short name for the content of the model in the folder `path`: equal for equal models, however long their
+    training took."""
+    meta, files = folder.contents(path, folder.MODEL)
+    training = meta.get("training")
+    if isinstance(training, dict):
+        meta = {**meta, "training": {name: value for name, value in training.items() if name != "timing"}}
+    listed = {name: crc for name, crc in files.items() if not is_timing(name)}
+    content_bytes = json.dumps([meta, listed], sort_keys=True, allow_nan=False).encode()
+    return hashlib.sha256(content_bytes).hexdigest()[:16]
 
 
 def model_size(path: str | os.PathLike[str]) -> int:
@@ -138,6 +156,10 @@ def _pack_names(arrays: dict[str, np.ndarray], owner: str, names: Any, root: Pat
         return "range"
     arrays[f"{owner}_names"] = array.astype(_NUMBERS[kind])
     return kind
+
+
+def _same_names(first: Any, second: Any) -> bool:
+    return first is not None and second is not None and list(first) == list(second)
 
 
 def _drop_names(arrays: dict[str, np.ndarray], owner: str) -> None:
