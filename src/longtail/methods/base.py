@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from longtail import check, memory, metrics, store
 from longtail.data import Dataset
 from longtail.errors import InputError, ModelError
-from longtail.models import Explanation, Model, unit_rows
+from longtail.matrix import canonical_csr, normalize_rows
+from longtail.models import Explanation, Model
 from longtail.topk import TopK
 
 RENUMBER = "number those that occur from 0 on, without gaps, or correct their number in the header"
@@ -76,7 +77,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise InputError(f"{len(feature_names)} feature names were given for the {X.shape[1]} features of X")
         if self.normalize:
-            X = unit_rows(X)
+            X = normalize_rows(X)
         model = self._fit(X, Y, progress or (lambda done, total: None))
         self.model_ = replace(
             model,  # type: ignore[type-var]
@@ -185,7 +186,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         to_model = sp.csr_array(
             (np.ones(len(known), np.int32), (known, kept[known])), shape=(len(names), self.model_.n_labels)
         )
-        return check.canonical_csr(Y @ to_model)
+        return canonical_csr(Y @ to_model)
 
     # --- store -------------------------------------------------------------------------------------------------------
 
