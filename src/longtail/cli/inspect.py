@@ -52,7 +52,7 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
         "weights": inner.n_weights,
         **(_of_labels(inner) if isinstance(inner, LinearModel) else _of_buckets(inner)),
         "bytes": store.model_size(model),
-        "text_pipeline": _pipeline(inner)
+        "text_pipeline": _pipeline(inner),
         "label_names": clf.classes_[:NAMES].tolist(),
     }
 
