@@ -5,8 +5,8 @@ The texts are the diagnoses of ICD-10-CM (longtail.data.icd10), labelled with th
 
 from __future__ import annotations
 
+import math
 import shlex
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -75,7 +75,9 @@ def _corpus(texts: int | None) -> dict[str, Any]:
         names = train.label_names.tolist() if train.label_names is not None else []
         rows, known = corpus.test[: texts and texts // 4], set(names)
         labels = [[label for label in row if label in known] for _, row in rows]
-        test = Dataset.from_texts([text for text, _ in rows], labels, features=train.features, label_names=names)
+        test = Dataset.from_texts(
+            [text for text, _ in rows], labels, text_features=train.text_features, label_names=names
+        )
     seconds = {"read_seconds": reading.seconds, "features_seconds": features.seconds}
     return {"train_part": train, "test_part": test, "titles": corpus.titles, **seconds}
 
@@ -100,8 +102,8 @@ class Run:
         from longtail.methods import OneVsAll
 
         trained = OneVsAll()
-        with step("Training", "labels") as training:
-            trained.fit(self.train_part, progress=training.update)
+        with step("Training", "%") as training:
+            trained.fit(self.train_part, progress=training.share)
         self.train_seconds = training.seconds
         save(trained, str(self.model_folder))
         self.clf = load_model(str(self.model_folder))
@@ -152,7 +154,7 @@ class Run:
     def model_section(self) -> Section:
         from longtail.report import Facts, Paragraph, Section
 
-        peak = peak_memory()
+        peak = self.clf.training_.peak_bytes
         facts: dict[str, str | int | float | None] = {
             "reading": duration(self.read_seconds),
             "making features": duration(self.features_seconds),
@@ -160,7 +162,7 @@ class Run:
             "predicting": f"{self.predict_microseconds:,.0f} µs per text",
             "weights": self.clf.model_.n_weights,
             "model on disk": size(self.model_bytes),
-            "peak memory": "unknown" if peak is None else size(peak),
+            "peak memory": size(int(peak)) if math.isfinite(peak) else "unknown",
         }
         words = (
             "Read back from disk and asked with raw texts, the model gives the same answers: its features travel along."
@@ -222,7 +224,7 @@ class Run:
             "features_seconds": round(self.features_seconds, 2),
             "train_seconds": round(self.train_seconds, 2),
             "predict_microseconds_per_row": round(self.predict_microseconds, 1),
-            "peak_memory_bytes": peak_memory(),
+            "training": self.clf.training_.as_dict(),
             "model": str(self.model_folder),
             "model_bytes": self.model_bytes,
             "weights": self.clf.model_.n_weights,
@@ -242,13 +244,3 @@ def telling_rows(test: Dataset, top: TopK) -> list[int]:
     wants = [hits + words / 100, top.scores[:, 0] - 9 * right[:, 0], -np.abs(hits - 2.6)]
     parts = zip(np.array_split(np.arange(test.n_samples), len(FIFTHS)), FIFTHS, strict=True)
     return [int(part[np.argmax((wants[want] + 99 * fine)[part])]) for part, want in parts if len(part)]
-
-
-def peak_memory() -> int | None:
-    """Bytes that this process held at the most; None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

@@ -42,7 +42,7 @@ def explain(
 
 def _row(clf: ExtremeClassifier, text: str | None, data: str | None, row: int, reading: dict[str, Any]) -> Any:
     if text is not None:
-        return clf.to_rows([text])
+        return clf._rows([text])
     dataset, _ = read_data(str(data), reading, like=clf.model_)
     if row >= dataset.n_samples:
         raise InputError(f"{data} has the rows 0 to {dataset.n_samples - 1:,}, but row {row:,} was asked for")

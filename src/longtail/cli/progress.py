@@ -10,20 +10,26 @@ from typing import Any
 
 
 class Step:
-    """One step of a command. `update(done, total)` moves its bar; `seconds` is how long it took."""
+    """One step of a command. `update` and `share` move its bar; `seconds` is how long it took."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._bar: Any = None
 
     def update(self, done: int, total: int) -> None:
+        """`done` of `total` items are done."""
         if self._bar is not None:
             self._bar.update(done, total)
+
+    def share(self, share: float) -> None:
+        """This share of the work is done, from 0 to 1."""
+        if self._bar is not None:
+            self._bar.share(share)
 
 
 @contextmanager
 def step(title: str, unit: str = "", *, show: bool = True) -> Iterator[Step]:
-    """A step of a command, shown while it runs and gone when it is done."""
+    """A step of a command, shown while it runs and removed when it is done. With a `unit` it has a bar."""
     this = Step()
     start = time.perf_counter()
     try:
@@ -44,6 +50,9 @@ class _Bar:
     def update(self, done: int, total: int) -> None:
         count = f"{done:,} of {total:,} {self.unit}"
         self.progress.update(self.task, completed=done, total=total, count=count, description=self.title)
+
+    def share(self, share: float) -> None:
+        self.progress.update(self.task, completed=share, total=1.0, count=f"{share:.0%}", description=self.title)
 
     def compiling(self) -> None:
         self.progress.update(self.task, description=f"{self.title} (compiling kernels, once)")

@@ -39,14 +39,12 @@ def train(
     """
     check_target(model, force=force)
     clf, features = estimator_of(method, method_options), text_features(text_options)
-    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"features": features}))
-    with step("Training", clf.progress_unit) as training:
-        clf.fit(dataset, progress=training.update)
+    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"text_features": features}))
+    with step("Training", "%") as training:
+        clf.fit(dataset, progress=training.share)
     save_seconds = save(clf, model)
     from longtail import store
 
-    outcome = getattr(clf, "outcome_", None)
-    unsolved = None if outcome is None else int((~outcome.converged).sum())
     result = {
         "model": model,
         "method": method,
@@ -54,16 +52,16 @@ def train(
         "features": dataset.n_features,
         "labels": dataset.n_labels,
         "weights": clf.model_.n_weights,
-        "labels_stopped_early": unsolved,
+        "training": clf.training_.as_dict(),
         "read_seconds": round(read_seconds, 3),
         "train_seconds": round(training.seconds, 3),
         "save_seconds": round(save_seconds, 3),
         "model_bytes": store.model_size(model),
     }
-    say_json(result) if json else say(_for_people(result))
+    say_json(result) if json else say(_for_people(result, clf.training_.messages()))
 
 
-def _for_people(result: dict[str, Any]) -> Any:
+def _for_people(result: dict[str, Any], messages: list[str]) -> Any:
     from longtail.report import Facts
 
     times = ("read", "train", "save")
@@ -71,7 +69,7 @@ def _for_people(result: dict[str, Any]) -> Any:
         {
             **{key: result[key] for key in ("rows", "features", "labels", "weights")},
             "seconds": ", ".join(f"{word} {duration(result[f'{word}_seconds'])}" for word in times),
-            "labels stopped early": result["labels_stopped_early"],
+            "training": "; ".join(messages),
             "model": f"{result['model']} ({size(result['model_bytes'])})",
         }
     )
@@ -91,7 +89,7 @@ def method_class(name: str) -> type[ExtremeClassifier]:
 def estimator_of(method: str, options: dict[str, Any]) -> ExtremeClassifier:
     """The estimator with these parameters, checked before a long file is read."""
     clf = method_class(method)(**options)
-    clf.check_parameters()
+    clf._check_all_parameters()
     return clf
 
 

@@ -17,27 +17,10 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.errors import InputError
+from longtail.matrix import normalize_rows
 from longtail.topk import TopK
 
 ROWS_PER_BLOCK = 256  # rows a thread scores at a time: small, so that threads end together and Ctrl-C is quick
-
-
-def row_squares(X: sp.csr_array | np.ndarray) -> np.ndarray:
-    """|x_i|^2 of every row, in float64: squares of float32 numbers may leave its range."""
-    if isinstance(X, np.ndarray):
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
-    squares = sp.csr_array((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape)
-    return np.asarray(squares.sum(axis=1)).ravel()
-
-
-def unit_rows(X: sp.csr_array | np.ndarray) -> sp.csr_array | np.ndarray:
-    """X with every row divided by its length; empty rows stay empty."""
-    lengths = np.sqrt(row_squares(X))
-    lengths[lengths == 0] = 1.0
-    if isinstance(X, np.ndarray):
-        return np.divide(X, lengths[:, None], out=np.empty_like(X), casting="unsafe")  # in float64, as below
-    scaled = (X.data / np.repeat(lengths, np.diff(X.indptr))).astype(np.float32)
-    return sp.csr_array((scaled, X.indices, X.indptr), shape=X.shape)
 
 
 class FeaturePipeline(Protocol):
@@ -169,7 +152,7 @@ class Model(ABC):
             raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
         if not X.has_canonical_format:
             raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() before")
-        return unit_rows(X) if self.normalize else X
+        return normalize_rows(X) if self.normalize else X
 
     def _one_row(self, x: sp.csr_array) -> sp.csr_array:
         x = self._rows(x)
