@@ -139,7 +139,7 @@ class Run:
     def data_section(self) -> Section:
         from longtail.report import Facts, FrequencyCurve, Paragraph, Section
 
-        words = "Names of diagnoses, labelled with their code and all codes above it. Every fifth text is kept for the test."
+        words = "Names of diagnoses, labelled with their code and all codes above it. Every fifth text is a test text."
         facts = {
             "training texts": self.train_part.n_samples,
             "test texts": self.test_part.n_samples,
