@@ -65,11 +65,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             label_names = X.label_names if label_names is None else label_names
             feature_names = X.feature_names if feature_names is None else feature_names
             X, y = X.X, X.Y
-        X = check.features(X, estimator=self, reset=True, keep_dense=self.takes_dense)
+        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
         memory.must_fit(X.shape[1], "features", self.feature_bytes, RENUMBER)
         if sp.issparse(y):
             memory.must_fit(y.shape[-1], "labels", self.label_bytes, RENUMBER)
-        Y, names, multiclass = check.labels(y, X.shape[0])
+        Y, names, multiclass = check.label_matrix(y, X.shape[0])
         if label_names is not None:
             if len(label_names) != len(names):
                 raise InputError(f"{len(label_names)} label names were given for the {len(names)} labels of Y")
@@ -170,12 +170,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
                     "the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers"
                 )
             X = self.model_.features.transform(X)
-        return check.features(X, estimator=self)
+        return check.feature_matrix(X, estimator=self)
 
     def _truth(self, Y: Any, n_samples: int) -> sp.csr_array:
         """Y in the model's own columns; labels that the model does not know can never be hit and are left out."""
         indicator = sp.issparse(Y) or (isinstance(Y, np.ndarray) and Y.ndim == 2 and Y.shape[1] > 1)
-        Y, names, _ = check.labels(Y, n_samples)
+        Y, names, _ = check.label_matrix(Y, n_samples)
         if indicator and Y.shape[1] != self.model_.n_labels:
             raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
         if indicator or np.array_equal(names, self.classes_):
