@@ -189,7 +189,7 @@ class RepetitionGroup:
 
     @property
     def stopped(self) -> np.ndarray:
-        return self.weights.active == 0
+        return self.n_iter < self.data.descent.max_iter
 
     def fit(self, report: Callable[[float], None] = lambda share: None) -> None:
         """Train all epochs. `report` receives the share of the rows that is done."""

@@ -224,8 +224,8 @@ class Mach(ExtremeClassifier):
         hashes = self._hashes(Y.shape[1], seed, kept)
         if hashes.n_indistinguishable:
             warnings.warn(
-                f"the labels of {hashes.n_indistinguishable:,} pairs share their bucket in all {hashes.n_repetitions} "
-                "repetitions and always have the same score; increase n_repetitions or n_buckets (see "
+                f"labels that share their bucket in all {hashes.n_repetitions} repetitions always have the same score "
+                f"(pairs of such labels: {hashes.n_indistinguishable:,}); increase n_repetitions or n_buckets (see "
                 "Mach.suggest_sizes)",
                 UserWarning,
                 stacklevel=3,

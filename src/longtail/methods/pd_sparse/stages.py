@@ -176,15 +176,17 @@ class StagedTraining:
         best: int = 0
         best_point = None
         best_precision = -1.0
-        for number in range(1, max(passes, 1) + 1):
+        passes = max(passes, 1)
+        for number in range(1, passes + 1):
             done = self._pass(TRAIN, self.training)
             if done.precision > best_precision:
                 best = number
                 best_precision = done.precision
                 best_point = self.solver.point() if keep_best else None
             elif number - best >= self.held_out.n_iter_no_change:
-                self.status = Status.EARLY_STOPPED
                 break
+        if number < passes:
+            self.status = Status.EARLY_STOPPED
         if best_point is not None and best < number:
             self.solver.go_back(best_point)
         return best
