@@ -2,14 +2,15 @@
 
     z_rb = bias w_rb,bias + sum_j x_j w_rbj          P_rb = softmax over b of z_rb, or the sigmoid of z_rb
 
-The weights of a feature for all R B buckets are adjacent. Packing sets weights that are too small to matter to zero, and
-turns the others into one byte each,
+The weights of a feature for all R B buckets are adjacent. Packing sets weights that are too small to matter to zero,
+and turns the others into one byte each,
 
     w = step_r code,    code from -127 to 127,    step_r = min(largest |w| of repetition r, MAX_WEIGHT / scale) / 127
 
-where `scale` is the root mean square length of the rows. Rounding a weight therefore moves a logit by at most a quarter,
-except for weights beyond any sensible logit, which are clipped. A feature stores only its nonzero columns, each with a
-column number of 2 bytes, unless storing all columns takes less. The codes of a repetition depend on no other repetition.
+where `scale` is the root mean square length of the rows. Rounding a weight therefore moves a logit by at most a
+quarter, except for weights beyond any sensible logit, which are clipped. A feature stores only its nonzero columns,
+each with a column number of 2 bytes, unless storing all columns takes less. The codes of a repetition depend on no
+other repetition.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class LinearBuckets:
     def probabilities(self, X: sp.csr_array) -> np.ndarray:
         """P of every bucket: (rows, R B) float32."""
         if self.link != "normalized":
-            return np.exp(self.log_probabilities(X))
+            return np.asarray(np.exp(self.log_probabilities(X)))
         P = self._by_repetition(np.exp(_log_sigmoid(self.logits(X))))
         P /= np.maximum(P.sum(axis=2, keepdims=True), TINY)
         return P.reshape(len(P), -1)
@@ -147,7 +148,7 @@ class LinearBuckets:
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray:
         """log P of every bucket: (rows, R B) float32."""
         if self.link == "normalized":
-            return np.log(np.maximum(self.probabilities(X), np.float32(TINY)))
+            return np.asarray(np.log(np.maximum(self.probabilities(X), np.float32(TINY))))
         if self.link == "sigmoid":
             return _log_sigmoid(self.logits(X))
         z = self._by_repetition(self.logits(X))

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from longtail.compiled import frozen
 from longtail.errors import InputError
-from longtail.models import bucket_scan as scan
+from longtail.models import scan_kernels as scan
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.buckets import Buckets, LinearBuckets
 from longtail.models.hashing import Hashes

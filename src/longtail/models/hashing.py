@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from longtail.compiled import frozen, kernel
+from longtail.compiled import frozen
+from longtail.models.hash_kernels import hash_labels
 
 PRIME = 2**31 - 1
 MAX_BUCKETS = 2**16
@@ -96,13 +97,3 @@ def indistinguishable_pairs(table: np.ndarray) -> int:
     keys = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
     sizes = np.unique(keys, return_counts=True)[1].astype(object)  # Python integers do not overflow
     return int((sizes * (sizes - 1) // 2).sum())
-
-
-@kernel
-def hash_labels(a, b, n_buckets, first, out):
-    """out[i, r] = h_r(first + i)"""
-    prime = np.uint64(2**31 - 1)
-    for i in range(out.shape[0]):
-        label = np.uint64(first + i)
-        for r in range(out.shape[1]):
-            out[i, r] = (a[r] * label + b[r]) % prime % n_buckets

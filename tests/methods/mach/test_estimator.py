@@ -85,7 +85,9 @@ def test_a_warm_start_adds_repetitions_and_trains_no_other(tmp_path):
     assert_same_model(loaded.fit(X, y).model_, again)
     with pytest.raises(InputError, match="n_repetitions=3 is less than the 6 of the last fit"):
         clf.set_params(n_repetitions=3).fit(X, y)
-    with pytest.raises(InputError, match=r"last fit, which had 40 labels and 160 features, but this data has 40 and 100"):
+    with pytest.raises(
+        InputError, match=r"last fit, which had 40 labels and 160 features, but this data has 40 and 100"
+    ):
         clf.set_params(n_repetitions=7).fit(X[:, :100], y)
 
 

@@ -47,7 +47,8 @@ class FittedBases:
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray:
         """P of every bucket: (rows, R B) float32; 0 for buckets that a base has never seen."""
-        return np.concatenate([bucket_probabilities(base, X, self.n_buckets) for base in self.bases], axis=1)
+        parts = [bucket_probabilities(base, X, self.n_buckets) for base in self.bases]
+        return np.asarray(np.concatenate(parts, axis=1))
 
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray:
         return np.log(np.maximum(self.probabilities(X), np.float32(TINY)))
@@ -115,7 +116,7 @@ class BasesProblem(RepetitionProblem):
         """The bucket of every row, or the indicator of its buckets."""
         buckets = self.hashes.table[:, repetition]
         if self.one_each:
-            return buckets[self.Y.indices].astype(np.int64)
+            return np.asarray(buckets[self.Y.indices], np.int64)
         return bucket_indicator(self.Y, buckets, self.hashes.n_buckets)
 
     def arrays_of(self, buckets: Any) -> Mapping[str, np.ndarray]:

@@ -158,7 +158,8 @@ class DescentData:
 def _damping(Y: sp.csr_array) -> np.ndarray:
     """The second factor of (rate): rows with many labels make smaller steps."""
     n_labels = np.diff(Y.indptr).astype(np.float64)
-    return np.minimum(1.0, np.sqrt(MANY_LABELS / np.maximum(np.maximum(n_labels, n_labels.mean()), 1.0)))
+    at_least_average = np.maximum(np.maximum(n_labels, n_labels.mean()), 1.0)
+    return np.asarray(np.minimum(1.0, np.sqrt(MANY_LABELS / at_least_average)))
 
 
 class RepetitionGroup:

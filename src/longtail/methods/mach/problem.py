@@ -1,7 +1,7 @@
-"""The training problem of MACH: repetitions need nothing from each other, so blocks are groups of repetitions.
+"""The training problem of MACH. Repetitions need nothing from each other, so blocks are groups of repetitions.
 
-    X, Y -> MachProblem (rows without unused features, learning rates, hashes) -> groups of repetitions
-         -> stochastic gradient descent -> Part(packed weights) -> stack -> HashedModel
+X, Y -> MachProblem (rows without unused features, learning rates, hashes) -> groups of repetitions
+     -> stochastic gradient descent -> Part(packed weights) -> stack -> HashedModel
 """
 
 from __future__ import annotations

@@ -102,9 +102,9 @@ def suggest_sizes(
             return found
     smallest = with_buckets(n_buckets or 2)
     raise InputError(
-        f"{memory:,.0f} bytes are too few: {smallest.n_buckets} buckets and {smallest.n_repetitions} repetitions, which "
-        f"tell {n_classes:,} classes apart with probability {1 - delta:g}, take {smallest.model_bytes:,} bytes; increase "
-        "memory or delta"
+        f"{memory:,.0f} bytes are too few: {smallest.n_buckets} buckets and {smallest.n_repetitions} repetitions, "
+        f"which tell {n_classes:,} classes apart with probability {1 - delta:g}, take {smallest.model_bytes:,} bytes; "
+        "increase memory or delta"
     )
 
 

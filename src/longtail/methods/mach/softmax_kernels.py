@@ -214,9 +214,7 @@ def train(rows, rule, weights, buffers, order, done):
         for b in range(size):
             i = order[start + b]
             logits(i, X, bias, V, scales, n_buckets, g[b])
-            errors(
-                i, rows.Y, weights.table, rule.link, n_buckets, g[b], buffers.scratch, buffers.bits, buffers.powers
-            )
+            errors(i, rows.Y, weights.table, rule.link, n_buckets, g[b], buffers.scratch, buffers.bits, buffers.powers)
         for b in range(size):
             i = order[start + b]
             rate = factor * rows.rates[i] / size

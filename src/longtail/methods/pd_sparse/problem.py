@@ -1,7 +1,7 @@
 """The training problem of PD-Sparse: one block, because all labels are trained together.
 
-    X, Y -> PDSparseProblem (rows with renumbered labels, held-out rows, pairs of C and lam) -> one block
-         -> stages of Frank-Wolfe passes -> Part(W as CSR) -> stack -> LinearModel
+X, Y -> PDSparseProblem (rows with renumbered labels, held-out rows, pairs of C and lam) -> one block
+     -> stages of Frank-Wolfe passes -> Part(W as CSR) -> stack -> LinearModel
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class PDSparseStack(Stack):
 def pairs_to_try(
     C_values: Sequence[float] | None, lam_values: Sequence[float] | None, *, can_compare: bool
 ) -> list[tuple[float, float]]:
-    """All pairs of C and lam, with C increasing and lam decreasing. Several pairs need held-out rows to compare them."""
+    """All pairs of C and lam, with C increasing and lam decreasing. Several pairs are compared on held-out rows."""
     if C_values is None:
         C_values = AUTO_C if can_compare else AUTO_C[-1:]
     pairs = []
@@ -143,7 +143,7 @@ def pairs_to_try(
         pairs += [(C, lam) for lam in sorted(lams, reverse=True)]
     if len(pairs) > 1 and not can_compare:
         raise InputError(
-            f"{len(pairs)} pairs of C and lam can only be compared on held-out rows, and there are none; give one value "
-            f"of each, or set early_stopping=True with enough rows to hold out {MIN_HELD_OUT}"
+            f"{len(pairs)} pairs of C and lam can only be compared on held-out rows, and there are none; give one "
+            f"value of each, or set early_stopping=True with enough rows to hold out {MIN_HELD_OUT}"
         )
     return pairs

@@ -113,7 +113,7 @@ def first_best(z, bits, low, high):
 
 @kernel
 def take_best(z, bits, low, high, turn, out):
-    """out = the labels with the largest z in low .. high, NOWHERE if there are too few above -inf. Sets their z to -inf.
+    """out = the labels with the largest z in low .. high, NOWHERE if too few are above -inf. Sets their z to -inf.
 
     Of labels with the same score (zero, at the beginning) the first from `turn` on is taken. Otherwise all rows that
     search with the same weights would find the same label.

@@ -63,7 +63,8 @@ PASS_DTYPES = {
 def pass_figures(history: Sequence[Pass]) -> dict[str, np.ndarray]:
     """The history as arrays with an entry per pass: pass_stage, pass_C, and so on."""
     return {
-        f"pass_{name}": np.array([getattr(done, name) for done in history], dtype) for name, dtype in PASS_DTYPES.items()
+        f"pass_{name}": np.array([getattr(done, name) for done in history], dtype)
+        for name, dtype in PASS_DTYPES.items()
     }
 
 
@@ -145,13 +146,13 @@ class StagedTraining:
     def _best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> tuple[float, float]:
         best = pairs[0]
         best_precision = -1.0
-        previous_C = np.nan  # noqa: N806 - the symbol of the paper
+        previous_C = np.nan
         for C, lam in pairs:
             if previous_C == C:
                 self.solver.set_strength(C, lam)
             else:
                 self.solver.start(C, lam)
-            previous_C = C  # noqa: N806
+            previous_C = C
             for _ in range(PROBE_PASSES):
                 done = self._pass(PATH, sample)
             if done.precision > best_precision:

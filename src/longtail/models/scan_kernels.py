@@ -123,8 +123,8 @@ def median_of(codes, label, n_buckets, tables, lane, scratch):
 
 @kernel
 def next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, out):
-    """The first label from `label` on that is above `limits` in some lane, and these lanes as bits. Writes its values to
-    `out`. Each rule has a loop of its own, which does little more than the lookups."""
+    """The first label from `label` on that is above `limits` in some lane, and these lanes as bits. Writes its values
+    to `out`. Each rule has a loop of its own, which does little more than the lookups."""
     K, R = codes.shape
     lanes = 0
     if rule == SUM:
