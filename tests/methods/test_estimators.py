@@ -140,7 +140,9 @@ def test_a_model_of_texts_takes_raw_texts_after_loading(method, tmp_path):
     texts = ["red apple", "green apple", "red cherry", "green pear"]
     features = lt.TextFeatures(min_df=1)
     X = features.fit_transform(texts)
-    clf = method(**strong(method)).fit(X, [["red", "apple"], ["apple"], ["red", "cherry"], ["pear"]], features=features)
+    clf = method(**strong(method)).fit(
+        X, [["red", "apple"], ["apple"], ["red", "cherry"], ["pear"]], text_features=features
+    )
     clf.save(tmp_path / "model")
     loaded = lt.load(tmp_path / "model")
     np.testing.assert_array_equal(loaded.predict_topk(texts, 2).scores, clf.predict_topk(X, 2).scores)

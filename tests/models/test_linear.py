@@ -107,10 +107,10 @@ def test_names_come_from_the_pipeline_where_the_model_has_none():
     class Pipeline:
         def transform(self, texts): ...
 
-        def feature_names(self):
-            return ["one", "two"]
+        def get_feature_names_out(self):
+            return np.array(["one", "two"], dtype=object)
 
-    model = LinearModel(sp.csr_array(np.eye(2, dtype=np.float32)), 2, features=Pipeline())
+    model = LinearModel(sp.csr_array(np.eye(2, dtype=np.float32)), 2, text_features=Pipeline())
     assert model.feature_name(1) == "two"
 
 

@@ -30,7 +30,7 @@ def text_model(seed: int = 0) -> LinearModel:
     rng = np.random.default_rng(seed)
     W = rng.normal(size=(3, 5)).astype(np.float32)
     W[1, 2] = 0
-    return LinearModel(sp.csr_array(W), 4, 1.0, label_names=np.array(["b", "é", ""]), features=features)
+    return LinearModel(sp.csr_array(W), 4, 1.0, label_names=np.array(["b", "é", ""]), text_features=features)
 
 
 def number_model() -> LinearModel:
@@ -69,9 +69,9 @@ def assert_same_model(found: Model, model: Model) -> None:
     for names, wanted in ((found.label_names, model.label_names), (found.feature_names, model.feature_names)):
         assert (names is None) == (wanted is None)
         assert names is None or list(names) == list(wanted)
-    assert (found.features is None) == (model.features is None)
-    if model.features is not None:
-        X, wanted = found.features.transform(TEXTS), model.features.transform(TEXTS)
+    assert (found.text_features is None) == (model.text_features is None)
+    if model.text_features is not None:
+        X, wanted = found.text_features.transform(TEXTS), model.text_features.transform(TEXTS)
         assert (wanted != X).nnz == 0
 
 

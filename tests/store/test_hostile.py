@@ -285,12 +285,12 @@ TEXT = {
     "idf absent": (lambda f: f.entries.pop("features_text_idf"), "lists no array text_idf"),
     "pattern": (lambda f: f.meta["features"].update(token_pattern="(a+)+$"), "must have exactly the parameters"),
     "ngrams huge": (
-        lambda f: f.meta["features"].update(ngrams=[1, 10**9]),
-        "text features cannot be used: The 'ngrams'",
+        lambda f: f.meta["features"].update(ngram_range=[1, 10**9]),
+        "text features cannot be used: The 'ngram_range'",
     ),
     "kind strange": (lambda f: f.meta["features"].update(kind="eval"), "text features cannot be used: The 'kind'"),
     "hashing into more columns": (
-        lambda f: f.meta["features"].update(kind="hashing", idf=False, n_hash_features=2**30),
+        lambda f: f.meta["features"].update(kind="hashing", use_idf=False, n_features=2**30),
         "the text pipeline makes 1073741824 features, but the model has 4",
     ),
 }

@@ -33,7 +33,7 @@ def data(
     if split is not None and save is None:
         raise UsageError("--split needs --save FOLDER, the place for the two parts")
     features = text_features(text_options)
-    dataset, _ = read_data(data, reading, **({} if features is None else {"features": features}))
+    dataset, _ = read_data(data, reading, **({} if features is None else {"text_features": features}))
     summary = dataset.summary()
     if save is not None:
         parts = {save: dataset} if split is None else _divided(dataset, split, save)
@@ -49,9 +49,11 @@ def _divided(dataset: Dataset, fraction: float, folder: str) -> dict[str, Datase
     from sklearn.base import clone
 
     train, test = dataset.split(fraction)
-    if dataset.features is not None and train.texts is not None and test.texts is not None:
-        features = clone(dataset.features).fit(train.texts)
-        train, test = (replace(part, X=features.transform(part.texts), features=features) for part in (train, test))
+    if dataset.text_features is not None and train.texts is not None and test.texts is not None:
+        features = clone(dataset.text_features).fit(train.texts)
+        train, test = (
+            replace(part, X=features.transform(part.texts), text_features=features) for part in (train, test)
+        )
     return {os.path.join(folder, "train"): train, os.path.join(folder, "test"): test}
 
 

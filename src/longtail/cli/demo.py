@@ -75,7 +75,9 @@ def _corpus(texts: int | None) -> dict[str, Any]:
         names = train.label_names.tolist() if train.label_names is not None else []
         rows, known = corpus.test[: texts and texts // 4], set(names)
         labels = [[label for label in row if label in known] for _, row in rows]
-        test = Dataset.from_texts([text for text, _ in rows], labels, features=train.features, label_names=names)
+        test = Dataset.from_texts(
+            [text for text, _ in rows], labels, text_features=train.text_features, label_names=names
+        )
     seconds = {"read_seconds": reading.seconds, "features_seconds": features.seconds}
     return {"train_part": train, "test_part": test, "titles": corpus.titles, **seconds}
 

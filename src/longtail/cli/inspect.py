@@ -52,7 +52,7 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
         "weights": inner.n_weights,
         **(_of_labels(inner) if isinstance(inner, LinearModel) else _of_buckets(inner)),
         "bytes": store.model_size(model),
-        "text_pipeline": None if inner.features is None else inner.features.to_arrays()[1],  # type: ignore[attr-defined]
+        "text_pipeline": None if inner.text_features is None else inner.text_features.to_arrays()[1],  # type: ignore[attr-defined]
         "label_names": clf.classes_[:NAMES].tolist(),
     }
 

@@ -63,7 +63,7 @@ def text_features(options: dict[str, Any]) -> TextFeatures | None:
     from longtail.data import TextFeatures
 
     features = TextFeatures(**{name.removeprefix("text_"): value for name, value in options.items()})
-    features.check_parameters()
+    features._check_parameters()
     return features
 
 
@@ -72,7 +72,7 @@ def read_data(path: str, reading: dict[str, Any], *, empty: bool = False, **more
     from longtail.data import read
 
     like = more.get("like")
-    if path == "-" and "format" not in reading and getattr(like, "features", None) is not None:
+    if path == "-" and "format" not in reading and getattr(like, "text_features", None) is not None:
         reading = {**reading, "format": "jsonl"}  # a model of texts
     with step(f"Reading {path}") as reading_step:
         data = read(path, **reading, **more)

@@ -39,7 +39,7 @@ def train(
     """
     check_target(model, force=force)
     clf, features = estimator_of(method, method_options), text_features(text_options)
-    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"features": features}))
+    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"text_features": features}))
     with step("Training", clf.progress_unit) as training:
         clf.fit(dataset, progress=training.update)
     save_seconds = save(clf, model)

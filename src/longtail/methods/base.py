@@ -44,7 +44,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         X: Any,
         y: Any = None,
         *,
-        features: Any = None,
+        text_features: Any = None,
         label_names: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
         progress: Progress | None = None,
@@ -53,7 +53,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
 
         X : (n, d) sparse matrix or array, or a Dataset (then without y).
         y : sparse indicator (n, L), a list of label lists (any hashable names), or a 1-d array of classes.
-        features : the fitted TextFeatures that made X; the model then takes raw texts.
+        text_features : the fitted TextFeatures that made X; the model then takes raw texts.
         label_names, feature_names : names of the columns of y and X.
         progress : called as progress(done, total) with numbers of labels, or of what `progress_unit` says.
         """
@@ -61,7 +61,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, Dataset):
             if y is not None:
                 raise InputError("fit got a Dataset and y; a Dataset has its own labels, so pass it alone")
-            features = X.features if features is None else features
+            text_features = X.text_features if text_features is None else text_features
             label_names = X.label_names if label_names is None else label_names
             feature_names = X.feature_names if feature_names is None else feature_names
             X, y = X.X, X.Y
@@ -85,7 +85,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             multiclass=multiclass,
             label_names=names,
             feature_names=feature_names,
-            features=features,
+            text_features=text_features,
         )
         self._expose()
         return self
@@ -128,7 +128,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         """
         top = self.predict_topk(X, 1)
         y = X.Y if isinstance(X, Dataset) and y is None else y
-        return float(metrics.precision_at_k(self._truth(y, len(top)), top, 1)[0])
+        return metrics.precision_at_k(self._truth(y, len(top)), top, 1)
 
     def explain(self, x: Any, label: Any, *, top: int | None = None) -> Explanation:
         """Why the one row (or text) `x` has its score for `label`, a name from `classes_` or a column number of Y.
@@ -165,11 +165,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(X, str):
             raise InputError(f"one text was given; pass a list of texts: [{X[:40]!r}]")
         if isinstance(X, list | tuple | np.ndarray) and len(X) and isinstance(X[0], str):
-            if self.model_.features is None:
+            if self.model_.text_features is None:
                 raise InputError(
                     "the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers"
                 )
-            X = self.model_.features.transform(X)
+            X = self.model_.text_features.transform(X)
         return check.feature_matrix(X, estimator=self)
 
     def _truth(self, Y: Any, n_samples: int) -> sp.csr_array:

@@ -28,8 +28,6 @@ class FeaturePipeline(Protocol):
 
     def transform(self, texts: Any) -> sp.csr_array: ...
 
-    def feature_names(self) -> list[str] | None: ...
-
 
 class Index(Protocol):
     """A model made ready for scoring."""
@@ -77,7 +75,7 @@ class Model(ABC):
     multiclass: bool
     label_names: np.ndarray | None
     feature_names: Sequence[str] | None
-    features: FeaturePipeline | None
+    text_features: FeaturePipeline | None
     unit_rows: bool
     threshold: ClassVar[float]  # the score above which a label is predicted
 
@@ -181,9 +179,10 @@ class Model(ABC):
 
     @cached_property
     def _feature_names(self) -> Sequence[str] | None:
-        if self.feature_names is not None or self.features is None:
+        if self.feature_names is not None:
             return self.feature_names
-        return self.features.feature_names()
+        names = getattr(self.text_features, "get_feature_names_out", None)  # hashing has none
+        return None if names is None else list(names())
 
     def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         ids = np.asarray(labels)

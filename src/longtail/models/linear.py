@@ -33,7 +33,7 @@ class LinearModel(Model):
     multiclass: bool = False
     label_names: np.ndarray | None = None
     feature_names: Sequence[str] | None = None
-    features: FeaturePipeline | None = None
+    text_features: FeaturePipeline | None = None
     unit_rows: bool = False
     threshold: ClassVar[float] = 0.0
 

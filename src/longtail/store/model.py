@@ -51,12 +51,15 @@ def write_model(path: str | os.PathLike[str], model: Model, training: Training) 
         "features": None,
         **own,
     }
-    if model.features is not None:
-        if not isinstance(model.features, TextFeatures):
-            raise ModelError(root, f"cannot save {type(model.features).__name__} as text pipeline; use TextFeatures")
-        pipeline, meta["features"] = model.features.to_arrays()
+    if model.text_features is not None:
+        if not isinstance(model.text_features, TextFeatures):
+            raise ModelError(
+                root, f"cannot save {type(model.text_features).__name__} as text pipeline; use TextFeatures"
+            )
+        pipeline, meta["features"] = model.text_features.to_arrays()
         arrays |= {f"features_{name}": array for name, array in pipeline.items()}
-        if meta["feature_names"] and model.features.feature_names() == list(model.feature_names or ()):
+        own_names = getattr(model.text_features, "get_feature_names_out", list)()  # hashing has none
+        if meta["feature_names"] and list(own_names) == list(model.feature_names or ()):
             _drop_names(arrays, "feature")  # the pipeline holds the same names
             meta["feature_names"] = None
     folder.write(root, folder.MODEL, arrays, meta)
@@ -82,9 +85,9 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
             name.removeprefix("features_"): array for name, array in arrays.items() if name.startswith("features_")
         }
         pipeline = TextFeatures.from_arrays(texts, pipeline, where)
-        if pipeline.n_features != n_features:
+        if pipeline.n_features_out_ != n_features:
             raise ModelError(
-                where, f"the text pipeline makes {pipeline.n_features} features, but the model has {n_features}"
+                where, f"the text pipeline makes {pipeline.n_features_out_} features, but the model has {n_features}"
             )
     label_names = _unpack_names(arrays, "label", meta.get("label_names"), n_labels, where)
     feature_names = _unpack_names(arrays, "feature", meta.get("feature_names"), n_features, where)
@@ -95,7 +98,7 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
         multiclass=member(meta, "multiclass", bool, where),
         label_names=label_names,
         feature_names=None if feature_names is None else feature_names.tolist(),
-        features=pipeline,
+        text_features=pipeline,
     )
     measured = member({"measured": {}, **meta}, "measured", dict, where)  # folders of old have none
     return model, Training(member(meta, "method", str, where), member(meta, "params", dict, where), measured)
