@@ -51,7 +51,7 @@ class FittedBases:
         return np.asarray(np.concatenate(parts, axis=1))
 
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray:
-        return np.log(np.maximum(self.probabilities(X), np.float32(TINY)))
+        return np.asarray(np.log(np.maximum(self.probabilities(X), np.float32(TINY))))
 
 
 def check_base(base: Any) -> None:
