@@ -55,7 +55,7 @@ _ARRAY, _FIGURE, _TIMING = "training_", "figure_", "timing_"  # how array names 
 _FIGURE_DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Training:
     """How a fit went.
 
@@ -133,6 +133,18 @@ class Training:
             facts["settings"] = ", ".join(f"{name}={value}" for name, value in self.settings.items())
         return facts
 
+    def as_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values, with arrays summarised by their least, median and largest value."""
+        figures = {name: _quantiles(values) for name, values in {"n_iter": self.n_iter, **self.figures}.items()}
+        return {
+            "unit": self.unit,
+            "status": {status.name.lower(): count for status, count in self.counts().items()},
+            **{name: values for name, values in figures.items() if values is not None},
+            "blocks": len(self.block_seconds),
+            "settings": dict(self.settings),
+            **{name: _json_number(getattr(self, name)) for name in _SCALARS},
+        }
+
     def __str__(self) -> str:
         facts = self.facts()
         width = 2 + max(map(len, facts))
@@ -180,7 +192,7 @@ def is_timing(name: str) -> bool:
 # --- putting a record together ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BlockRecord:
     """What one solved block adds to the record: arrays with one entry per item of the block."""
 
@@ -240,15 +252,28 @@ def _count(count: int, unit: str) -> str:
     return f"{count:,} {unit}{'' if count == 1 else 's'}"
 
 
+def _known(values: np.ndarray) -> np.ndarray:
+    """The values that were measured: NaN and infinity are left out."""
+    return values[np.isfinite(values)] if values.dtype.kind == "f" else values.ravel()
+
+
 def _summary(values: np.ndarray) -> str:
-    """An array in one line: itself if it is short, else its quartiles."""
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    """An array in one line: itself if it is short, else its range and median."""
+    known = _known(values)
     if not known.size:
         return "not measured"
     if known.size <= 8:
-        return ", ".join(f"{value:.4g}" for value in known.ravel().tolist())
+        return ", ".join(f"{value:.4g}" for value in known.tolist())
     low, middle, high = np.percentile(known, [0, 50, 100]).tolist()
     return f"{low:.3g} to {high:.3g}, median {middle:.3g}"
+
+
+def _quantiles(values: np.ndarray) -> list[float] | None:
+    """The values themselves if they are few, else the least, the median and the largest; None if there are none."""
+    known = _known(values)
+    if not known.size:
+        return None
+    return [float(value) for value in (known if known.size <= 8 else np.percentile(known, [0, 50, 100]))]
 
 
 def _json_number(value: float) -> float | None:

@@ -107,10 +107,10 @@ def test_names_come_from_the_pipeline_where_the_model_has_none():
     class Pipeline:
         def transform(self, texts): ...
 
-        def feature_names(self):
+        def get_feature_names_out(self):
             return ["one", "two"]
 
-    model = LinearModel(sp.csr_array(np.eye(2, dtype=np.float32)), 2, features=Pipeline())
+    model = LinearModel(sp.csr_array(np.eye(2, dtype=np.float32)), 2, text_features=Pipeline())
     assert model.feature_name(1) == "two"
 
 
@@ -140,11 +140,11 @@ def test_names_of_two_kinds_stay_what_they_are():
     ("parts", "message"),
     [
         ([], "there is no model to stack"),
-        ([random_model(), random_model(d=5)], "differ in their number of features, their bias or their unit_rows"),
-        ([random_model(), random_model(bias=2.0)], "differ in their number of features, their bias or their unit_rows"),
+        ([random_model(), random_model(d=5)], "differ in their number of features, their bias or their normalize"),
+        ([random_model(), random_model(bias=2.0)], "differ in their number of features, their bias or their normalize"),
         (
             [random_model(), random_model(bias=0.0, d=7)],
-            "differ in their number of features, their bias or their unit_rows",
+            "differ in their number of features, their bias or their normalize",
         ),
         ([random_model(), random_model(label_names=np.arange(9))], "some .* have label names and some have none"),
     ],

@@ -182,3 +182,94 @@ def test_a_team_returns_results_in_the_order_of_blocks_and_survives_an_error(n_j
         with pytest.raises(ZeroDivisionError):
             team.run(lambda block: 1 // block, [1, 0])
         assert team.run(str, [1]) == ["1"]
+
+
+# --- blocks of a problem ---------------------------------------------------------------------------------------------
+
+
+class Piece:
+    """A block, as far as running it is concerned."""
+
+    def __init__(self, number, cost=1.0):
+        self.number, self.cost = number, cost
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 4])
+def test_all_blocks_are_solved_and_progress_ends_at_one(n_jobs):
+    seen = []
+
+    def task(piece, work):
+        work.report(0.5)
+        return piece.number
+
+    pieces = [Piece(number, cost=1 + number) for number in range(7)]
+    assert sorted(parallel.solve(task, pieces, n_jobs, seen.append)) == list(range(7))
+    assert seen == sorted(seen)
+    assert seen[-1] == pytest.approx(1.0)
+    assert list(parallel.solve(task, [], n_jobs, seen.append)) == []
+
+
+def test_a_block_that_finishes_first_arrives_first():
+    gate = threading.Event()
+
+    def task(piece, work):
+        if piece.number == 0:
+            assert gate.wait(10)
+        return piece.number
+
+    arrived = parallel.solve(task, [Piece(0), Piece(1)], 2)
+    assert next(arrived) == 1
+    gate.set()
+    assert next(arrived) == 0
+
+
+@pytest.mark.parametrize(("n_blocks", "n_jobs", "inside"), [(1, 4, 4), (2, 4, 2), (3, 4, 1), (8, 2, 1)])
+def test_few_blocks_get_several_threads_each(n_blocks, n_jobs, inside):
+    pieces = [Piece(number) for number in range(n_blocks)]
+    assert set(parallel.solve(lambda piece, work: work.n_threads, pieces, n_jobs)) == {inside}
+
+
+def test_progress_is_reported_in_the_calling_thread():
+    threads = set()
+    pieces = [Piece(number) for number in range(6)]
+    list(
+        parallel.solve(
+            lambda piece, work: work.report(0.5), pieces, 3, lambda share: threads.add(threading.get_ident())
+        )
+    )
+    assert threads == {threading.get_ident()}
+
+
+def test_stopping_ends_the_blocks_that_report():
+    begun, ended = threading.Event(), threading.Event()
+
+    def task(piece, work):
+        if piece.number == 0:
+            return begun.wait(10)
+        begun.set()
+        try:
+            while True:
+                time.sleep(0.005)
+                work.report(0.1)
+        except parallel.Stopped:
+            ended.set()
+            raise
+
+    results = parallel.solve(task, [Piece(0), Piece(1)], 2)
+    assert next(results) is True
+    results.close()  # as an error or Ctrl-C in the consumer does
+    assert ended.is_set()
+
+
+def _threads_seen(_):
+    return parallel.n_threads(None)
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+def test_inside_a_worker_of_joblib_threads_are_not_multiplied(backend):
+    from joblib import Parallel, delayed
+
+    cores = len(os.sched_getaffinity(0))
+    seen = Parallel(n_jobs=cores + 1, backend=backend)(delayed(_threads_seen)(number) for number in range(2))
+    assert seen == [1, 1]
+    assert parallel.n_threads(None) == cores

@@ -11,10 +11,24 @@ from longtail.data import TextFeatures
 from longtail.models import HashedModel, LinearModel, Model
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashing import Hashes
-from longtail.store import Training, write_model
+from longtail.store import Provenance, write_model
+from longtail.training import Training
 
 TEXTS = ["red apple", "green apple", "red cherry"]
-TRAINING = Training("one-vs-all", {"C": 2.0, "loss": "squared_hinge"})
+RECORD = Training(
+    unit="label",
+    status=np.array([0, 0, 1], np.uint8),
+    n_iter=np.array([2, 3, 100], np.int32),
+    block_status=np.array([1], np.uint8),
+    block_n_iter=np.array([100], np.int32),
+    block_seconds=np.array([0.5], np.float32),
+    figures={"gap": np.array([0.0, 0.001, 0.2])},
+    settings={"C": 2.0, "random_state": 0},
+    wall_seconds=0.5,
+    cpu_seconds=0.75,
+    peak_bytes=1e8,
+)
+PROVENANCE = Provenance("one-vs-all", {"C": 2.0, "loss": "squared_hinge"}, RECORD)
 
 
 def plain_model(seed: int = 0) -> LinearModel:
@@ -30,7 +44,7 @@ def text_model(seed: int = 0) -> LinearModel:
     rng = np.random.default_rng(seed)
     W = rng.normal(size=(3, 5)).astype(np.float32)
     W[1, 2] = 0
-    return LinearModel(sp.csr_array(W), 4, 1.0, label_names=np.array(["b", "é", ""]), features=features)
+    return LinearModel(sp.csr_array(W), 4, 1.0, label_names=np.array(["b", "é", ""]), text_features=features)
 
 
 def number_model() -> LinearModel:
@@ -52,7 +66,7 @@ def hashed_model(*, density: float = 0.3, weights: str = "int8", n_buckets: int 
 
 
 def save(root: Path, model: Model) -> Path:
-    write_model(root, model, TRAINING)
+    write_model(root, model, PROVENANCE)
     return root
 
 
@@ -69,10 +83,21 @@ def assert_same_model(found: Model, model: Model) -> None:
     for names, wanted in ((found.label_names, model.label_names), (found.feature_names, model.feature_names)):
         assert (names is None) == (wanted is None)
         assert names is None or list(names) == list(wanted)
-    assert (found.features is None) == (model.features is None)
-    if model.features is not None:
-        X, wanted = found.features.transform(TEXTS), model.features.transform(TEXTS)
+    assert (found.text_features is None) == (model.text_features is None)
+    if model.text_features is not None:
+        X, wanted = found.text_features.transform(TEXTS), model.text_features.transform(TEXTS)
         assert (wanted != X).nnz == 0
+
+
+def assert_same_provenance(found: Provenance, wanted: Provenance) -> None:
+    assert (found.method, found.params) == (wanted.method, wanted.params)
+    assert found.training is not None
+    assert wanted.training is not None
+    (arrays, meta), (wanted_arrays, wanted_meta) = found.training.to_arrays(), wanted.training.to_arrays()
+    assert meta == wanted_meta
+    assert arrays.keys() == wanted_arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, wanted_arrays[name])
 
 
 def _assert_same_buckets(found: HashedModel, model: HashedModel) -> None:

@@ -252,8 +252,8 @@ CONTENT = {
         "label_names has dtype <f8 and 1 dimensions, not <i8 and 1",
     ),
     "features in a range": (meta(feature_names="range"), "member 'feature_names' must be null, 'range' .of labels."),
-    "pipeline a list": (meta(features=[]), "text features must have exactly the parameters"),
-    "pipeline a word": (meta(features="tfidf"), "text features must have exactly the parameters"),
+    "pipeline a list": (meta(text_features=[]), "text features must have exactly the parameters"),
+    "pipeline a word": (meta(text_features="tfidf"), "text features must have exactly the parameters"),
 }
 
 TEXT = {
@@ -273,24 +273,24 @@ TEXT = {
         "the text pipeline makes 4 features, but the model has 5",
     ),
     "vocabulary absent": (
-        lambda f: f.entries.pop("features_text_vocabulary_utf8"),
+        lambda f: f.entries.pop("text_vocabulary_utf8"),
         "lists no array text_vocabulary_utf8",
     ),
     "a term twice": (
-        put("features_text_vocabulary_utf8", np.zeros(19, np.uint8) + 97),
+        put("text_vocabulary_utf8", np.zeros(19, np.uint8) + 97),
         "text_vocabulary",
     ),
-    "idf NaN": (values("features_text_idf", at((0, np.nan))), "text_idf holds NaN or infinity"),
-    "idf short": (values("features_text_idf", lambda a: a[:-1]), "text_idf has 3 weights for 4 features"),
-    "idf absent": (lambda f: f.entries.pop("features_text_idf"), "lists no array text_idf"),
-    "pattern": (lambda f: f.meta["features"].update(token_pattern="(a+)+$"), "must have exactly the parameters"),
+    "idf NaN": (values("text_idf", at((0, np.nan))), "text_idf holds NaN or infinity"),
+    "idf short": (values("text_idf", lambda a: a[:-1]), "text_idf has 3 weights for 4 features"),
+    "idf absent": (lambda f: f.entries.pop("text_idf"), "lists no array text_idf"),
+    "pattern": (lambda f: f.meta["text_features"].update(token_pattern="(a+)+$"), "must have exactly the parameters"),
     "ngrams huge": (
-        lambda f: f.meta["features"].update(ngrams=[1, 10**9]),
-        "text features cannot be used: The 'ngrams'",
+        lambda f: f.meta["text_features"].update(ngram_range=[1, 10**9]),
+        "text features cannot be used: The 'ngram_range'",
     ),
-    "kind strange": (lambda f: f.meta["features"].update(kind="eval"), "text features cannot be used: The 'kind'"),
+    "kind strange": (lambda f: f.meta["text_features"].update(kind="eval"), "text features cannot be used: The 'kind'"),
     "hashing into more columns": (
-        lambda f: f.meta["features"].update(kind="hashing", idf=False, n_hash_features=2**30),
+        lambda f: f.meta["text_features"].update(kind="hashing", use_idf=False, n_features=2**30),
         "the text pipeline makes 1073741824 features, but the model has 4",
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,12 @@ from longtail import topk
 from longtail.data import TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.models import LinearModel
-from longtail.store import Training, model_size, read_model, write_model
+from longtail.store import Provenance, model_id, model_size, read_model, write_model
 from tests.store.samples import (
+    PROVENANCE,
     TEXTS,
-    TRAINING,
     assert_same_model,
+    assert_same_provenance,
     hashed_model,
     number_model,
     plain_model,
@@ -65,9 +67,9 @@ def test_models_come_back(memory_path, model, n):
     root = save(memory_path / str(n), model)
     first = contents(root)
     for mmap in (True, False):
-        found, training = read_model(root, mmap=mmap)
+        found, provenance = read_model(root, mmap=mmap)
         assert_same_model(found, model)
-        assert training == TRAINING
+        assert_same_provenance(provenance, PROVENANCE)
         if found.label_names is not None and len(found.label_names):
             assert type(found.label_names.tolist()[0]) is type(model.label_names.tolist()[0])
     save(root, found)
@@ -77,9 +79,9 @@ def test_models_come_back(memory_path, model, n):
 
 @pytest.mark.parametrize("make", [plain_model, text_model, number_model, hashed_model])
 def test_sample_models_come_back(tmp_path, make):
-    found, training = read_model(save(tmp_path / "m", make()))
+    found, provenance = read_model(save(tmp_path / "m", make()))
     assert_same_model(found, make())
-    assert training == TRAINING
+    assert_same_provenance(provenance, PROVENANCE)
     save(tmp_path / "again", make())
     assert contents(tmp_path / "again") == contents(tmp_path / "m")
 
@@ -87,25 +89,38 @@ def test_sample_models_come_back(tmp_path, make):
 @pytest.mark.parametrize(
     "features",
     [
-        TextFeatures(kind="hashing", n_hash_features=8),
-        TextFeatures(kind="hashing", n_hash_features=8, idf=False, norm="none"),
-        TextFeatures(analyzer="char_wb", ngrams=(2, 3), lowercase=False),
-        TextFeatures(idf=False, sublinear_tf=False, norm="l1"),
+        TextFeatures(kind="hashing", n_features=8),
+        TextFeatures(kind="hashing", n_features=8, use_idf=False, norm="none"),
+        TextFeatures(analyzer="char_wb", ngram_range=(2, 3), lowercase=False),
+        TextFeatures(use_idf=False, sublinear_tf=False, norm="l1"),
     ],
 )
 def test_every_text_pipeline_travels_along(tmp_path, features):
-    n = features.fit(TEXTS).n_features
+    n = features.fit(TEXTS).n_features_out_
     W = sp.csr_array(np.random.default_rng(0).normal(size=(3, n)).astype(np.float32))
-    model = LinearModel(W, n, features=features, feature_names=features.feature_names())
+    model = LinearModel(W, n, text_features=features, feature_names=_names(features))
     found, _ = read_model(save(tmp_path / "m", model))
-    assert_same_model(found, LinearModel(W, n, features=features))  # the names are the pipeline's own
+    assert_same_model(found, LinearModel(W, n, text_features=features))  # the names are the pipeline's own
     assert not list((tmp_path / "m").glob("feature_names*"))
     assert found.feature_name(2) == model.feature_name(2)
 
 
+def _names(features):
+    return None if features.kind == "hashing" else list(features.get_feature_names_out())
+
+
+def test_the_identity_of_a_model_ignores_times_alone(tmp_path):
+    for name, seconds, C in (("a", 1.0, 2.0), ("b", 9.0, 2.0), ("c", 1.0, 3.0)):
+        record = replace(PROVENANCE.training, wall_seconds=seconds, block_seconds=np.array([seconds], np.float32))
+        write_model(tmp_path / name, plain_model(), Provenance("one-vs-all", {"C": C}, record))
+    assert model_id(tmp_path / "a") == model_id(tmp_path / "b") != model_id(tmp_path / "c")
+    write_model(tmp_path / "d", plain_model(seed=1), Provenance("one-vs-all", {"C": 2.0}, PROVENANCE.training))
+    assert model_id(tmp_path / "d") != model_id(tmp_path / "a")
+
+
 def test_feature_names_of_the_user_win_over_the_pipelines(tmp_path):
     model = text_model()
-    named = LinearModel(model.W, 4, 1.0, feature_names=list("wxyz"), features=model.features)
+    named = LinearModel(model.W, 4, 1.0, feature_names=list("wxyz"), text_features=model.text_features)
     assert read_model(save(tmp_path / "m", named))[0].feature_names == list("wxyz")
 
 
@@ -230,14 +245,14 @@ def test_only_text_features_can_travel_along(tmp_path):
         def feature_names(self): ...
 
     with pytest.raises(ModelError, match="cannot save Pipeline as text pipeline; use TextFeatures"):
-        save(tmp_path / "m", LinearModel(sp.csr_array((1, 1), dtype=np.float32), 1, features=Pipeline()))
+        save(tmp_path / "m", LinearModel(sp.csr_array((1, 1), dtype=np.float32), 1, text_features=Pipeline()))
     with pytest.raises(InputError, match="not fitted yet"):
-        save(tmp_path / "m", LinearModel(sp.csr_array((1, 1), dtype=np.float32), 1, features=TextFeatures()))
+        save(tmp_path / "m", LinearModel(sp.csr_array((1, 1), dtype=np.float32), 1, text_features=TextFeatures()))
 
 
 def test_parameters_of_numpys_types_are_numbers(tmp_path):
-    training = Training("one-vs-all", {"C": np.float32(0.5), "max_iter": np.int64(7), "prune": np.float64(0.25)})
-    write_model(tmp_path / "m", plain_model(), training)
+    provenance = Provenance("one-vs-all", {"C": np.float32(0.5), "max_iter": np.int64(7), "prune": np.float64(0.25)})
+    write_model(tmp_path / "m", plain_model(), provenance)
     assert read_model(tmp_path / "m")[1].params == {"C": 0.5, "max_iter": 7, "prune": 0.25}
     estimator = longtail.load(tmp_path / "m")
     assert (estimator.C, estimator.max_iter) == (0.5, 7)

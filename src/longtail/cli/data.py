@@ -1,4 +1,4 @@
-"""`longtail data DATA`: what a dataset holds; parse it once and for all, or divide it into train and test."""
+"""`longtail data DATA`: summarise a dataset, parse it once, or split it into train and test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def data(
     data: Data,
-    save: Annotated[str | None, typer.Option("--save", metavar="FOLDER", help="Save it for quick opening.")] = None,
+    save: Annotated[str | None, typer.Option("--save", metavar="FOLDER", help="Save the parsed data there.")] = None,
     split: Annotated[
         float | None,
         typer.Option("--split", metavar="FRACTION", help="With --save: this part becomes FOLDER/test."),
@@ -29,11 +29,11 @@ def data(
     reading: dict[str, Any],
     text_options: dict[str, Any],
 ) -> None:
-    """Summarise DATA, parse it once and for all, or split it."""
+    """Summarise DATA. Save it in a form that opens at once, or split it into train and test."""
     if split is not None and save is None:
-        raise UsageError("--split needs --save FOLDER, the place for the two parts")
+        raise UsageError("--split needs --save FOLDER, which says where the two parts go")
     features = text_features(text_options)
-    dataset, _ = read_data(data, reading, **({} if features is None else {"features": features}))
+    dataset, _ = read_data(data, reading, **({} if features is None else {"text_features": features}))
     summary = dataset.summary()
     if save is not None:
         parts = {save: dataset} if split is None else _divided(dataset, split, save)
@@ -45,13 +45,13 @@ def data(
 
 
 def _divided(dataset: Dataset, fraction: float, folder: str) -> dict[str, Dataset]:
-    """Train and test; features of texts are made anew from the training texts alone."""
+    """Train and test parts. Features of texts are fitted on the training texts alone."""
     from sklearn.base import clone
 
-    train, test = dataset.split(fraction)
-    if dataset.features is not None and train.texts is not None and test.texts is not None:
-        features = clone(dataset.features).fit(train.texts)
-        train, test = (replace(part, X=features.transform(part.texts), features=features) for part in (train, test))
+    train, test = dataset.split(test_size=fraction)
+    if dataset.text_features is not None and train.texts is not None and test.texts is not None:
+        fitted = clone(dataset.text_features).fit(train.texts)
+        train, test = (replace(part, X=fitted.transform(part.texts), text_features=fitted) for part in (train, test))
     return {os.path.join(folder, "train"): train, os.path.join(folder, "test"): test}
 
 

@@ -1,12 +1,12 @@
-"""`longtail demo`: from a real corpus to a trained, saved, measured and explained model, in a minute or two.
+"""`longtail demo`: train, save, measure and explain a model of a real corpus, in a minute or two.
 
-The texts are the diagnoses of ICD-10-CM (longtail.data.icd10), labelled with their codes and all that is above them.
+The texts are the diagnoses of ICD-10-CM (longtail.data.icd10), labelled with their codes and all codes above them.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
-import sys
 import time
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from longtail.topk import TopK
 
 K = 5
-FIFTHS = (0, 1, 0, 2, 0)  # what to look for in each fifth of the test texts, see `telling_rows`
+FIFTHS = (0, 1, 0, 2, 0)  # which kind of example to take from each fifth of the test texts, see `telling_rows`
 SHOWN = tuple(f"{metric}@{k}" for metric in ("P", "PSP") for k in (1, 3, 5))
 
 
@@ -65,7 +65,7 @@ def demo(
 
 
 def _corpus(texts: int | None) -> dict[str, Any]:
-    """Both parts of the corpus (or of its first texts, for a quick look), label titles, and how long it took."""
+    """Both parts of the corpus (or of its first texts only), titles of labels, and how long reading took."""
     from longtail.data import Dataset, icd10
 
     with step("Reading ICD-10-CM") as reading:
@@ -75,14 +75,16 @@ def _corpus(texts: int | None) -> dict[str, Any]:
         names = train.label_names.tolist() if train.label_names is not None else []
         rows, known = corpus.test[: texts and texts // 4], set(names)
         labels = [[label for label in row if label in known] for _, row in rows]
-        test = Dataset.from_texts([text for text, _ in rows], labels, features=train.features, label_names=names)
+        test = Dataset.from_texts(
+            [text for text, _ in rows], labels, text_features=train.text_features, label_names=names
+        )
     seconds = {"read_seconds": reading.seconds, "features_seconds": features.seconds}
     return {"train_part": train, "test_part": test, "titles": corpus.titles, **seconds}
 
 
 @dataclass
 class Run:
-    """One demo: the corpus, then everything that is made of it."""
+    """One demo: the corpus and everything made from it."""
 
     train_part: Dataset
     test_part: Dataset
@@ -96,12 +98,12 @@ class Run:
     top: TopK = field(init=False)
 
     def train(self) -> None:
-        """Train, save, and from then on use only what was read back: the model must travel."""
+        """Train, save and load. Everything after this uses the loaded model, as a user on another machine would."""
         from longtail.methods import OneVsAll
 
         trained = OneVsAll()
-        with step("Training", "labels") as training:
-            trained.fit(self.train_part, progress=training.update)
+        with step("Training", "%") as training:
+            trained.fit(self.train_part, progress=training.share)
         self.train_seconds = training.seconds
         save(trained, str(self.model_folder))
         self.clf = load_model(str(self.model_folder))
@@ -137,9 +139,7 @@ class Run:
     def data_section(self) -> Section:
         from longtail.report import Facts, FrequencyCurve, Paragraph, Section
 
-        words = (
-            "Names of diagnoses, labelled with their code and all that is above it. Every fifth text is for the test."
-        )
+        words = "Names of diagnoses, labelled with their code and all codes above it. Every fifth text is a test text."
         facts = {
             "training texts": self.train_part.n_samples,
             "test texts": self.test_part.n_samples,
@@ -152,7 +152,7 @@ class Run:
     def model_section(self) -> Section:
         from longtail.report import Facts, Paragraph, Section
 
-        peak = peak_memory()
+        peak = self.clf.training_.peak_bytes
         facts: dict[str, str | int | float | None] = {
             "reading": duration(self.read_seconds),
             "making features": duration(self.features_seconds),
@@ -160,10 +160,10 @@ class Run:
             "predicting": f"{self.predict_microseconds:,.0f} µs per text",
             "weights": self.clf.model_.n_weights,
             "model on disk": size(self.model_bytes),
-            "peak memory": "unknown" if peak is None else size(peak),
+            "peak memory": size(int(peak)) if math.isfinite(peak) else "unknown",
         }
         words = (
-            "Read back from disk and asked with raw texts, the model gives the same answers: its features travel along."
+            "Loaded from disk and given raw texts, the model gives the same answers: its text pipeline is part of it."
         )
         return Section("Model", Facts(facts), Paragraph(words))
 
@@ -222,7 +222,7 @@ class Run:
             "features_seconds": round(self.features_seconds, 2),
             "train_seconds": round(self.train_seconds, 2),
             "predict_microseconds_per_row": round(self.predict_microseconds, 1),
-            "peak_memory_bytes": peak_memory(),
+            "training": self.clf.training_.as_dict(),
             "model": str(self.model_folder),
             "model_bytes": self.model_bytes,
             "weights": self.clf.model_.n_weights,
@@ -231,8 +231,8 @@ class Run:
 
 
 def telling_rows(test: Dataset, top: TopK) -> list[int]:
-    """Five rows to look at, one from each fifth of the corpus, which goes by chapters: three that are predicted well,
-    one with a wrong best label, one that is half right."""
+    """Five rows to show, one from each fifth of the corpus, which is ordered by chapter: three that are predicted well,
+    one with a wrong best label, and one that is half right."""
     import numpy as np
 
     right = np.array([np.isin(top.labels[i], test.Y[[i]].indices) for i in range(test.n_samples)])
@@ -242,13 +242,3 @@ def telling_rows(test: Dataset, top: TopK) -> list[int]:
     wants = [hits + words / 100, top.scores[:, 0] - 9 * right[:, 0], -np.abs(hits - 2.6)]
     parts = zip(np.array_split(np.arange(test.n_samples), len(FIFTHS)), FIFTHS, strict=True)
     return [int(part[np.argmax((wants[want] + 99 * fine)[part])]) for part, want in parts if len(part)]
-
-
-def peak_memory() -> int | None:
-    """Bytes that this process held at the most; None where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak

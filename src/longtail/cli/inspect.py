@@ -1,4 +1,4 @@
-"""`longtail inspect MODEL`: what a model is made of, and the strongest weights of one label."""
+"""`longtail inspect MODEL`: show sizes, parameters and training of a model, or the weights of one label."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def inspect(
     top: Annotated[int, typer.Option("--top", min=1, help="How many weights of the label.")] = 20,
     json: Json = False,
 ) -> None:
-    """Show what a model is made of, or one label of it."""
+    """Show the sizes, parameters and training record of a model, or the strongest weights of one label."""
     clf = load_model(model)
     if label is not None:
         weights = _weights(clf, label_called(clf, label), top)
         say_json(weights) if json else say(_weights_for_people(weights))
         return
     description = _description(clf, model)
-    say_json(description) if json else say(_for_people(description))
+    say_json(description) if json else say(_for_people(description, clf.training_.facts()))
 
 
 def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
@@ -43,16 +43,16 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
     return {
         "model": model,
         "method": clf.method,
-        "parameters": clf.saved_params(),
-        "measured": clf.measured(),
+        "parameters": clf._saved_params(),
+        "training": clf.training_.as_dict(),
         "labels": inner.n_labels,
         "features": inner.n_features,
         "bias": inner.bias,
-        "one_label_per_row": inner.multiclass,
+        "one_class_per_row": inner.multiclass,
         "weights": inner.n_weights,
         **(_of_labels(inner) if isinstance(inner, LinearModel) else _of_buckets(inner)),
         "bytes": store.model_size(model),
-        "text_pipeline": None if inner.features is None else inner.features.to_arrays()[1],  # type: ignore[attr-defined]
+        "text_pipeline": _pipeline(inner),
         "label_names": clf.classes_[:NAMES].tolist(),
     }
 
@@ -82,7 +82,12 @@ def _of_buckets(inner: Any) -> dict[str, Any]:
     }
 
 
-def _for_people(about: dict[str, Any]) -> Any:
+def _pipeline(inner: Any) -> dict[str, Any] | None:
+    """The parameters of the text pipeline, if the model has one."""
+    return None if inner.text_features is None else inner.text_features.to_arrays()[1]
+
+
+def _for_people(about: dict[str, Any], training: dict[str, str]) -> Any:
     from longtail.report import Facts
 
     more = ", …" if about["labels"] > NAMES else ""
@@ -91,16 +96,16 @@ def _for_people(about: dict[str, Any]) -> Any:
         {
             "method": about["method"],
             "parameters": _pairs(about["parameters"]),
-            **{name.replace("_", " "): _pairs(values) for name, values in about["measured"].items()},
             "labels": about["labels"],
             "features": about["features"],
             "bias": str(about["bias"]),
-            "rows have": "exactly one label" if about["one_label_per_row"] else "any number of labels",
+            "predicts": "one class per row" if about["one_class_per_row"] else "any number of labels per row",
             "weights": f"{about['weights']:,} ({share:.3%} of all are not zero)",
             **(_labels_for_people(about) if "weights_per_label" in about else _buckets_for_people(about)),
             "on disk": size(about["bytes"]),
             "text pipeline": _pairs(about["text_pipeline"]) if about["text_pipeline"] else "none; rows of numbers",
             "label names": ", ".join(map(str, about["label_names"])) + more,
+            **training,
         }
     )
 
@@ -121,7 +126,7 @@ def _buckets_for_people(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(values: Any) -> str:
-    """name=value, ...; a mapping within stands in brackets."""
+    """name=value, name=value; a nested mapping stands in brackets."""
     if not isinstance(values, dict):
         return str(values)
     inner = {name: f"({_pairs(value)})" if isinstance(value, dict) else value for name, value in values.items()}

@@ -42,7 +42,7 @@ def predict(
         raise UsageError("predict needs either DATA or --text; see longtail predict --help")
     clf = load_model(model)
     if text is not None:
-        rows: Any = clf.to_rows([text])
+        rows: Any = clf._rows([text])
     else:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)  # of labels that the model does not know

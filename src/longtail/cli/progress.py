@@ -1,4 +1,4 @@
-"""Progress on standard error: a spinner or a bar with the time left on a terminal, silence in files and pipes."""
+"""Progress on standard error: a spinner or a bar with the time left. Nothing is shown in files and pipes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ from typing import Any
 
 
 class Step:
-    """One step of a command. `update(done, total)` moves its bar; `seconds` is how long it took."""
+    """One step of a command. `update` and `share` move its bar; `seconds` is how long it took."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._bar: Any = None
 
     def update(self, done: int, total: int) -> None:
+        """`done` of `total` items are done."""
         if self._bar is not None:
             self._bar.update(done, total)
+
+    def share(self, share: float) -> None:
+        """This share of the work is done, from 0 to 1."""
+        if self._bar is not None:
+            self._bar.share(share)
 
 
 @contextmanager
 def step(title: str, unit: str = "", *, show: bool = True) -> Iterator[Step]:
-    """A step of a command, shown while it runs and gone when it is done."""
+    """A step of a command, shown while it runs and removed when it is done. With a `unit` it has a bar."""
     this = Step()
     start = time.perf_counter()
     try:
@@ -45,6 +51,9 @@ class _Bar:
         count = f"{done:,} of {total:,} {self.unit}"
         self.progress.update(self.task, completed=done, total=total, count=count, description=self.title)
 
+    def share(self, share: float) -> None:
+        self.progress.update(self.task, completed=share, total=1.0, count=f"{share:.0%}", description=self.title)
+
     def compiling(self) -> None:
         self.progress.update(self.task, description=f"{self.title} (compiling kernels, once)")
 
@@ -56,7 +65,7 @@ def _shown(title: str, unit: str) -> Iterator[_Bar]:
     from rich.text import Text
 
     class Clock(ProgressColumn):
-        """The time left; before that is known, the time gone."""
+        """The time left, or the elapsed time while that is unknown."""
 
         def render(self, task: Any) -> Text:
             left = task.time_remaining
@@ -74,7 +83,7 @@ def _shown(title: str, unit: str) -> Iterator[_Bar]:
 
 @contextmanager
 def _compiler_watched(bar: _Bar) -> Iterator[None]:
-    """Say so when Numba really compiles, which takes seconds; kernels from its cache on disk run no compiler pass."""
+    """Show when Numba compiles, which takes seconds. Kernels loaded from the disk cache run no compiler pass."""
     from numba.core import event
 
     class Watch(event.Listener):

@@ -35,18 +35,16 @@ def train(
 ) -> None:
     """Train a model on DATA and save it in the folder MODEL.
 
-    The model keeps the names of labels and features, and for texts the way to make features of them.
+    The model keeps the names of labels and features and, for texts, the fitted text pipeline.
     """
     check_target(model, force=force)
     clf, features = estimator_of(method, method_options), text_features(text_options)
-    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"features": features}))
-    with step("Training", clf.progress_unit) as training:
-        clf.fit(dataset, progress=training.update)
+    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"text_features": features}))
+    with step("Training", "%") as training:
+        clf.fit(dataset, progress=training.share)
     save_seconds = save(clf, model)
     from longtail import store
 
-    outcome = getattr(clf, "outcome_", None)
-    unsolved = None if outcome is None else int((~outcome.converged).sum())
     result = {
         "model": model,
         "method": method,
@@ -54,16 +52,16 @@ def train(
         "features": dataset.n_features,
         "labels": dataset.n_labels,
         "weights": clf.model_.n_weights,
-        "labels_stopped_early": unsolved,
+        "training": clf.training_.as_dict(),
         "read_seconds": round(read_seconds, 3),
         "train_seconds": round(training.seconds, 3),
         "save_seconds": round(save_seconds, 3),
         "model_bytes": store.model_size(model),
     }
-    say_json(result) if json else say(_for_people(result))
+    say_json(result) if json else say(_for_people(result, clf.training_.messages()))
 
 
-def _for_people(result: dict[str, Any]) -> Any:
+def _for_people(result: dict[str, Any], messages: list[str]) -> Any:
     from longtail.report import Facts
 
     times = ("read", "train", "save")
@@ -71,7 +69,7 @@ def _for_people(result: dict[str, Any]) -> Any:
         {
             **{key: result[key] for key in ("rows", "features", "labels", "weights")},
             "seconds": ", ".join(f"{word} {duration(result[f'{word}_seconds'])}" for word in times),
-            "labels stopped early": result["labels_stopped_early"],
+            "training": "; ".join(messages),
             "model": f"{result['model']} ({size(result['model_bytes'])})",
         }
     )
@@ -91,12 +89,12 @@ def method_class(name: str) -> type[ExtremeClassifier]:
 def estimator_of(method: str, options: dict[str, Any]) -> ExtremeClassifier:
     """The estimator with these parameters, checked before a long file is read."""
     clf = method_class(method)(**options)
-    clf.check_parameters()
+    clf._check_all_parameters()
     return clf
 
 
 def groups(words: list[str]) -> Groups:
-    """The options of `train` for the method that the words of the command name."""
+    """The options of `train`. They depend on the method that is named among the words of the command line."""
     method = _method_in(words)
     return {
         "method_options": options_of(method_class(method)),
@@ -106,7 +104,7 @@ def groups(words: list[str]) -> Groups:
 
 
 def _method_in(words: list[str]) -> str:
-    """The value of `--method`, found before the other options can be: which ones there are depends on it."""
+    """The value of `--method`. It must be known before the other options, which depend on it."""
     method = DEFAULT_METHOD
     for at, word in enumerate(words):
         if word == "--method" and words[at + 1 :]:
@@ -120,7 +118,7 @@ def _method_in(words: list[str]) -> str:
 
 
 def check_target(model: str, *, force: bool) -> None:
-    """Refuse a folder that cannot take the model, before hours of training rather than after."""
+    """Refuse a folder that cannot hold the model before training begins, not after it."""
     from longtail import folder
 
     target = Path(model)
@@ -136,7 +134,7 @@ def check_target(model: str, *, force: bool) -> None:
 
 
 def save(clf: ExtremeClassifier, model: str) -> float:
-    """Save the model, all or nothing; the seconds it took."""
+    """Save the model completely or not at all; returns the seconds that took."""
     from longtail import folder
 
     new = not os.path.exists(model)

@@ -28,7 +28,7 @@ class Block(NamedTuple):
     cost: float  # expected work, in a unit that all blocks of a problem share
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """The solution of one block.
 
