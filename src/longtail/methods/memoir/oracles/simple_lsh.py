@@ -62,8 +62,7 @@ class SimpleLSH(CandidateOracle):
         bits = options["bits"]
         if bits % kernels.WORD or bits > MAX_BITS:
             raise InputError(
-                f"{where}: the option 'bits' must be a multiple of {kernels.WORD} up to {MAX_BITS}. "
-                f"Got {bits} instead."
+                f"{where}: the option 'bits' must be a multiple of {kernels.WORD} up to {MAX_BITS}. Got {bits} instead."
             )
 
     @classmethod
