@@ -122,7 +122,9 @@ def test_top_classes_are_those_of_a_replay(changes):
         kernels.update_top(vectors.arrays, feature, c, np.float32(value))
         reference.update_top(lists[feature], c, value)
     for feature in range(3):
-        found = zip(vectors.arrays.top_classes[feature].tolist(), vectors.arrays.top_values[feature].tolist(), strict=True)
+        found = zip(
+            vectors.arrays.top_classes[feature].tolist(), vectors.arrays.top_values[feature].tolist(), strict=True
+        )
         assert [list(pair) for pair in found] == lists[feature]
 
 
