@@ -16,7 +16,7 @@ from longtail.methods.memoir.oracles import ORACLES, parse
 from longtail.methods.memoir.oracles import simple_lsh_kernels as lsh
 from longtail.methods.memoir.oracles import sw_graph_kernels as graph_kernels
 from longtail.methods.memoir.oracles.candidates import N_CANDIDATES, N_RECENT, RecentRivals
-from longtail.methods.memoir.oracles.exact import SCORE_LANES, first_best
+from longtail.methods.memoir.oracles.exact_kernels import SCORE_LANES, first_best
 from longtail.methods.memoir.oracles.simple_lsh import STEPS
 from longtail.methods.memoir.oracles.sw_graph import INSERTION_BEAM, N_HEAVIEST
 from longtail.methods.memoir.sgd import moves_of
@@ -255,21 +255,21 @@ def test_linked_classes_are_those_with_large_inner_products():
     oracle, *_ = trained("sw-graph:links=4,beam=8,drift=0", 7, rounds=3, C=30, n=300)
     W = oracle.vectors.to_csr().toarray()
     products = W @ W.T
-    linked = np.concatenate([products[c, oracle.graph.links[c, : oracle.graph.degrees[c]]] for c in range(30)])
+    linked = np.concatenate([products[c, oracle.graph.links[c, : oracle.graph.degrees[c]]] for c in range(20)])
     assert linked.mean() > products[~np.eye(30, dtype=bool)].mean() + 0.5 * products.std()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_graph_is_that_of_its_slow_twin(seed):
     """Classes appear, move and disappear; links, ring and answers stay equal to those of a graph on dictionaries."""
-    X, y = classes_problem(seed, n=120, d=40, C=25)
+    X, y = classes_problem(seed, n=60, d=40, C=25)
     Y = one_hot(y, 25)
     oracle, slow = oracle_of("sw-graph:links=3,beam=3", X, Y), reference.SlowGraph(3)
     dense, labels = X.toarray(), Y.toarray()
     vectors, graph, rng = oracle.vectors, oracle.graph, np.random.default_rng(seed)
     n_left = n_full = 0
-    for salt in range(30):
-        rows, rivals = rng.integers(120, size=8), rng.integers(25, size=8)
+    for salt in range(20):
+        rows, rivals = rng.integers(60, size=8), rng.integers(25, size=8)
         rivals = np.where(rivals == y[rows], -1, rivals)
         vectors.step(oracle.X, rows, y[rows], rivals, 0.5)
         classes = np.unique(np.concatenate([y[rows], rivals[rivals >= 0]]))
@@ -285,11 +285,11 @@ def test_the_graph_is_that_of_its_slow_twin(seed):
             assert set(graph.links[c, : graph.degrees[c]].tolist()) == set(links)
             assert int(graph.after[c]) == slow.ring[(slow.ring.index(c) + 1) % len(slow.ring)]
             n_full += len(links) == 3
-        candidates = rng.integers(-1, 25, size=(120, 4))
+        candidates = rng.integers(-1, 25, size=(60, 4))
         for group, n_groups in ((0, 1), (1, 2)):
-            out = np.empty(120, np.int64)
+            out = np.empty(60, np.int64)
             graph_kernels.search_rows(
-                vectors.arrays, graph, oracle.X, oracle.Y, np.arange(120), y, candidates, group, n_groups, salt,
+                vectors.arrays, graph, oracle.X, oracle.Y, np.arange(60), y, candidates, group, n_groups, salt,
                 oracle._beam(3), out,
             )  # fmt: skip
             expected = [
@@ -305,10 +305,10 @@ def test_the_graph_is_that_of_its_slow_twin(seed):
                     salt,
                     3,
                 )
-                for i in range(120)
+                for i in range(60)
             ]
             assert out.tolist() == expected
-    assert n_left > 3
+    assert n_left > 2
     assert n_full > 50
 
 

@@ -22,7 +22,8 @@ class HeldOutRows:
     def score(self, model: LinearModel, n_threads: int) -> float:
         """MEMOIR's macro-F1 (`metrics.maf1`) of the best label of each row."""
         top = model.predict_topk(self.X, 1, n_jobs=n_threads)
-        return metrics.maf1(self.truth, TopK(top.labels[self.row_of_pair], top.scores[self.row_of_pair]))
+        of_pairs = TopK(top.labels[self.row_of_pair], top.scores[self.row_of_pair])
+        return float(metrics.maf1(self.truth, of_pairs))
 
 
 class EarlyStopping:

@@ -92,7 +92,9 @@ class MemoirProblem(Problem):
         with work.team() as team:
             oracle = self.oracle(team)
             recall = RecallSample(oracle, self.batches.n_batches)
-            stopping = self.held_out and EarlyStopping(self.held_out, self.parameters.n_iter_no_change, work.n_threads)
+            stopping = None
+            if self.held_out is not None:
+                stopping = EarlyStopping(self.held_out, self.parameters.n_iter_no_change, work.n_threads)
             n_batches = self._train(oracle, recall, stopping, work)
         if stopping is not None and stopping.best is not None:
             W = stopping.best.W
