@@ -24,6 +24,7 @@ so threads and blocks do not change a byte.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -91,8 +92,7 @@ def _finish(problem: OneVsAllProblem, block: Block, part: Part, work: Work) -> P
         (left,) = np.nonzero(part.status != Status.CONVERGED)
         if not len(left):
             break
-        share = 1.0 - len(left) / len(part.items)
-        quiet = Work(report=lambda _, share=share: work.report(share))  # only so that a stopped run ends
+        quiet = Work(report=partial(_report_constant, work, 1.0 - len(left) / len(part.items)))
         tol = min(problem.tol, 0.01) * tighter
         ended = newton.solve(problem, block._replace(items=part.items[left]), quiet, start=start, tol=tol)
         stuck = np.where(ended.status == Status.MAX_ITER, Status.MAX_ITER, Status.LINE_SEARCH_FAILED)
@@ -103,3 +103,8 @@ def _finish(problem: OneVsAllProblem, block: Block, part: Part, work: Work) -> P
         chosen[left[better]] = len(part.items) + np.flatnonzero(better)
         part = merged([part, ended], chosen, problem.D)
     return part
+
+
+def _report_constant(work: Work, solved_share: float, _: float) -> None:
+    """What Newton reports to: the share of the block stays, but a run that was stopped ends here."""
+    work.report(solved_share)

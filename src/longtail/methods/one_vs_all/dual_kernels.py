@@ -1,4 +1,4 @@
-"""What each lane of the dual solver does between passes: first guess, coordinate descent, output. dual.py has the method.
+"""What a lane of the dual solver does between passes: first guess, coordinate descent, output. See dual.py.
 
 Contract: X and the positives come from inputs.py, all buffers from lanes.py.
 """
@@ -23,7 +23,7 @@ UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below
 MAX_PASSES = 300  # of coordinate descent over one working set
 MAX_ROUNDS = 12
 ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
-PARALLEL = 1e-9  # as in starts/msi.py
+PARALLEL = 1e-9  # as in starts/msi_kernels.py
 
 
 # --- 1. coordinate descent on the working set ------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def positive_mean(X, positives, scratch):
 
 @kernel
 def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
-    """A copy of the kernel in starts/msi.py, which explains it; a test compares the two."""
+    """A copy of the kernel in starts/msi_kernels.py; msi.py explains it; a test compares the two."""
     determinant = pp * xx - xp * xp
     if n_positive == 0 or determinant <= PARALLEL * pp * xx:
         return 0.0, 0.0

@@ -34,8 +34,9 @@ class OneVsAll(ExtremeClassifier):
         Weight of the loss against the penalty. A larger C fits the training rows more closely.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
     solver : {"auto", "dual", "newton"}, default="auto"
-        "dual" is coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton" is the
-        truncated Newton of the papers, for both losses. "auto" is "dual" where it applies. Both reach the same optimum.
+        "dual" is coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton" is
+        the truncated Newton of the papers, for both losses. "auto" is "dual" where it applies. Both reach the same
+        optimum.
     start : {"msi", "zero", "bias", "ova-primal", "tree"}, default="msi"
         First weights. "msi" separates the mean of the positives from the mean of the negatives; "zero" is zero; "bias"
         has a weight for the bias feature only; "ova-primal" is the solution of the all-negative problem; "tree" is the

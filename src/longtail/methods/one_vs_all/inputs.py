@@ -107,7 +107,7 @@ class OneVsAllData:
         bias: float,
     ) -> None:
         X = as_dense(X)
-        self.n_samples, self.n_features = X.shape
+        self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1])
         self.n_labels = int(Y.shape[1])
         self.X = samples(X, bias)
         self.positives = label_rows(Y, positive_weight)

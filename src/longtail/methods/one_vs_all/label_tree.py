@@ -1,7 +1,7 @@
 """The label tree: which label is most like which.   [Fang et al. 2019], Algorithm 1 (OvA-Primal++)
 
-Vertices are the labels and a root, which stands for the all-negative problem. An edge weighs the Hamming distance of its
-labels, the number of rows that have one of them but not both; N_p is the number of rows with label p:
+Vertices are the labels and a root, which stands for the all-negative problem. An edge weighs the Hamming distance of
+its labels, the number of rows that have one of them but not both; N_p is the number of rows with label p:
 
     root - p   N_p                              for every label
     p - q      N_p + N_q - 2 |rows with both|   for labels that share a row
@@ -53,9 +53,7 @@ def spanning_tree(positives: LabelRows, n_samples: int, labels: np.ndarray) -> t
     return order[1:].astype(np.int64), parent
 
 
-def edges(
-    positives: LabelRows, n_samples: int, labels: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def edges(positives: LabelRows, n_samples: int, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """p, q and the Hamming distance of the edges between `labels` and to the root, whose number is n_labels."""
     n_labels = len(positives.weight)
     pattern = positives.rows.view(np.int32), positives.indptr.view(np.int64)

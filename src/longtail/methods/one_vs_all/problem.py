@@ -57,7 +57,8 @@ class OneVsAllProblem(OneVsAllData, Problem):
             pieces = subtree_blocks(self.labels, self.parent, self.block_size)
         else:  # frequent labels first, so that lanes end together
             n_positive = self.positives.n_positive
-            pieces = [self.labels[part.start : part.stop] for part in parallel.ranges(len(self.labels), self.block_size)]
+            ranges = parallel.ranges(len(self.labels), self.block_size)
+            pieces = [self.labels[part.start : part.stop] for part in ranges]
             pieces = [piece[np.argsort(-n_positive[piece], kind="stable")] for piece in pieces]
         return [Block(number, piece, float(len(piece))) for number, piece in enumerate(pieces)]
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+
 from longtail.methods.one_vs_all.inputs import OneVsAllData
 
 
@@ -35,7 +36,7 @@ class Start(ABC):
     begins_at_parent: ClassVar[bool] = False  # labels with a parent in the label tree begin at its solution instead
     options: Mapping[str, Any] = {}
 
-    def __init__(self, data: OneVsAllData) -> None:
+    def __init__(self, data: OneVsAllData) -> None:  # noqa: B027 - a start may have nothing to prepare
         """Compute what all labels of the problem share."""
 
     @abstractmethod
