@@ -59,7 +59,8 @@ def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, wor
     rule = DualRule(problem.C, problem.tol, problem.prune)
     labels = frozen(block.items, np.uint64)
     while space.cursor[1] < len(labels):
-        work.report(space.cursor[1] / len(labels))
+        ended_labels = space.out.status[: space.cursor[1]]
+        work.report(np.count_nonzero(ended_labels == kernels.SOLVED) / len(labels))
         ended = kernels.prepare(
             problem.X,
             problem.positives,

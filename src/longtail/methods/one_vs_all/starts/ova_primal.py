@@ -18,7 +18,7 @@ import numpy as np
 
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import newton_kernels as kernels
-from longtail.methods.one_vs_all.inputs import LabelRows, OneVsAllData
+from longtail.methods.one_vs_all.inputs import TOL, LabelRows, OneVsAllData
 from longtail.methods.one_vs_all.starts.base import FirstScores, Start
 
 
@@ -36,14 +36,13 @@ class OvaPrimal(Start):
 
 def all_negative(data: OneVsAllData, *, strict: bool) -> np.ndarray:
     """w*(-1), from w = 0. Reaching max_iter is no failure: w is only where labels begin."""
-    tol = data.tol
-    nobody = LabelRows(np.empty(0, np.uint32), np.zeros(2, np.uint64), np.ones(1))
-    label = np.zeros(1, np.int64)
+    tol = min(data.tol, TOL)
+    nobody = LabelRows(frozen([], np.uint32), frozen([0, 0], np.uint64), frozen([1.0], np.float64))
     W = np.zeros((1, data.D))
     kernels.newton_block(
         data.X,
-        LabelRows(*(frozen(array, array.dtype) for array in nobody)),
-        label,
+        nobody,
+        np.zeros(1, np.int64),
         data.x_sum,
         data.newton_rule(tol if strict else tol * data.n_samples),  # the kernel divides by n
         kernels.newton_space(data.n_samples, data.D),
