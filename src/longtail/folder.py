@@ -44,10 +44,8 @@ DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "<u2")  # the dtypes that an array 
 _ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _FILE_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,39})-([0-9a-f]{8})\.npy")
 _TEMPORARY = re.compile(r"\.longtail-[0-9a-f]{16}\.tmp")
-_MAGIC, _ALIGNMENT = (
-    b"\x93NUMPY\x01\x00",
-    64,
-)  # the first bytes of an .npy file, and the multiple its header is padded to
+_MAGIC = b"\x93NUMPY\x01\x00"  # the first bytes of an .npy file
+_ALIGNMENT = 64  # the length of its header is a multiple of this
 _SEAL = "~crc32"  # the last member of a manifest, because "~" sorts last
 _ENTRY_KEYS = {"file", "bytes", "crc32", "dtype", "shape"}
 
@@ -70,7 +68,9 @@ class _Checked:
     """A file being written, with the CRC-32 and the number of bytes so far."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.crc, self.size = file, 0, 0
+        self.file = file
+        self.crc = 0
+        self.size = 0
 
     def write(self, chunk: Any) -> int:
         self.crc = zlib.crc32(chunk, self.crc)
@@ -317,9 +317,7 @@ def _read_array(root: Path, entry: dict[str, Any], mmap: bool) -> np.ndarray:
             else:
                 file.seek(offset)
                 array = np.fromfile(file, dtype, count).reshape(shape)
-        except (
-            ValueError
-        ) as error:  # the file was shortened meanwhile, or an empty array has a shape too large for NumPy
+        except ValueError as error:  # the file was shortened meanwhile, or the shape is too large for NumPy
             raise ModelError(path, f"shape {shape} of {dtype} cannot be read: {error}") from error
     array.flags.writeable = False
     return array

@@ -222,7 +222,8 @@ class Dataset:
         keys = ("n_samples", "n_features", "n_labels", "text_features")
         if set(meta) != set(keys) or any(type(meta[key]) is not int for key in keys[:3]):
             raise ModelError(where, f"meta data must be the whole numbers {', '.join(keys[:3])} and {keys[3]}")
-        n, d, L = (meta[key] for key in keys[:3])
+        n, d = meta["n_samples"], meta["n_features"]
+        L = meta["n_labels"]
         if not (0 <= n < 2**62 and 0 <= d <= MAX_COLUMNS and 0 <= L <= MAX_COLUMNS):
             raise ModelError(where, f"{n} rows, {d} features and {L} labels are out of range")
         text_features = None

@@ -149,7 +149,10 @@ class _Source:
     """The raw bytes of a file, with a count and a way to look at the first ones before they are read."""
 
     def __init__(self, name: str, file: IO[bytes], size: int | None) -> None:
-        self.name, self.file, self.size, self.count = name, file, size, 0
+        self.name = name
+        self.file = file
+        self.size = size
+        self.count = 0
         self.ahead = b""
 
     def head(self, n: int) -> bytes:
@@ -220,7 +223,9 @@ class _Packed(io.RawIOBase):
     """Unpacks the members of a gzip or xz file one after the other."""
 
     def __init__(self, source: _Source, form: str, max_ratio: float) -> None:
-        self.source, self.form, self.max_ratio = source, form, max_ratio
+        self.source = source
+        self.form = form
+        self.max_ratio = max_ratio
         self.magic = _GZIP if form == "gzip" else _XZ
         self.member: Any = None  # the decoder of the current member; None between members
         self.packed = b""  # bytes read but not yet given to a decoder

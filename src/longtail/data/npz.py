@@ -111,7 +111,7 @@ class _File:
     def _array(
         self, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, kinds: str = "iufb"
     ) -> np.ndarray:
-        """The numbers of one member, whose size must be exactly that of its header."""
+        """The numbers of one member, whose size must be exactly the one in its header."""
         if name not in members:
             self._refuse(f"no array {name}", f"the arrays of {getattr(self, 'form', 'a sparse matrix')}")
         stream: Any
@@ -155,7 +155,9 @@ class _File:
         rows = np.repeat(np.arange(lengths.size), lengths)
         data: np.ndarray | None = values
         if labels:
-            rows, indices, data = rows[values > 0], indices[values > 0], None
+            rows = rows[values > 0]
+            indices = indices[values > 0]
+            data = None
             lengths = np.bincount(rows, minlength=lengths.size)
         n_repeats = 0
         if not ((rows[1:] != rows[:-1]) | (indices[1:] > indices[:-1])).all():

@@ -9,8 +9,8 @@
 The formats leave some questions open. The answers here; nothing is ever skipped silently:
 
 - Numbers count from 0. `zero_based=False` makes the feature numbers of a file count from 1; labels stay as they are.
-- The first line is a header if it is three whole numbers and nothing else. The number of rows must be that of the
-  header, and all numbers must be in its ranges; no memory is allocated because of it. Without a header, the sizes
+- The first line is a header if it is three whole numbers and nothing else. It must give the right number of
+  rows, and all numbers must be in its ranges; no memory is allocated because of it. Without a header, the sizes
   follow from the rows.
 - A blank line is a row without labels and features. Blank lines at the end of a file are not rows (with a header: those
   beyond its number of rows). If the first word has a colon, it is a pair, and the row has no labels.
@@ -178,7 +178,10 @@ class _Text:
     """One file while it is read: the rows so far, and the position in the file."""
 
     def __init__(self, path: PathLike, layout: _Layout, first_feature: int) -> None:
-        self.path, self.name, self.layout, self.first_feature = path, name_of(path), layout, first_feature
+        self.path = path
+        self.name = name_of(path)
+        self.layout = layout
+        self.first_feature = first_feature
         self.sizes: dict[str, int] | None = None  # from the header
         self.lines = 0  # number of lines read, including the header
         self.n_rows = 0  # number of rows up to the last one that is not blank

@@ -22,11 +22,26 @@ import numpy as np
 from longtail.compiled import kernel
 
 # The status of a piece of text. Every status but OK comes with the byte position of the number or pair at fault.
-OK, BAD_LABEL, BAD_FEATURE, BAD_VALUE, VALUE_TOO_LARGE, VALUE_NOT_POSITIVE = 0, 1, 2, 3, 4, 5
+OK = 0
+BAD_LABEL = 1
+BAD_FEATURE = 2
+BAD_VALUE = 3
+VALUE_TOO_LARGE = 4
+VALUE_NOT_POSITIVE = 5
 
 POWERS = np.array([float(f"1e{k}") for k in range(23)])  # exact doubles
-TAB, LF, CR, SPACE, COMMA, COLON = 9, 10, 13, 32, 44, 58
-PLUS, MINUS, DOT, ZERO, UPPER_E, LOWER_E = 43, 45, 46, 48, 69, 101
+TAB = 9
+LF = 10
+CR = 13
+SPACE = 32
+COMMA = 44
+COLON = 58
+PLUS = 43
+MINUS = 45
+DOT = 46
+ZERO = 48
+UPPER_E = 69
+LOWER_E = 101
 ONE = np.uint64(1)  # Numba takes unsigned positions as they are, not as counted from the end
 EXACT_BELOW = np.uint64(1 << 53)
 SLACK = 2.0**-50
@@ -38,16 +53,23 @@ LARGEST, SMALLEST = 38, -65  # powers of ten: above, 1 overflows float32; below,
 @kernel
 def count(text):
     """Colons, commas and newlines in `text`: bounds for the pairs, labels and rows in it."""
-    colons, commas, newlines = np.int64(0), np.int64(0), np.int64(0)
+    colons = np.int64(0)
+    commas = np.int64(0)
+    newlines = np.int64(0)
     i, n = np.uint64(0), np.uint64(text.size)
     while i < n:  # blocks short enough for counters of one byte, which LLVM turns into vector instructions
         stop = min(n, i + np.uint64(192))
-        a, b, c = np.uint8(0), np.uint8(0), np.uint8(0)
+        a = np.uint8(0)
+        b = np.uint8(0)
+        c = np.uint8(0)
         for j in range(i, stop):
             a = np.uint8(a + np.uint8(text[j] == COLON))
             b = np.uint8(b + np.uint8(text[j] == COMMA))
             c = np.uint8(c + np.uint8(text[j] == LF))
-        colons, commas, newlines, i = colons + a, commas + b, newlines + c, stop
+        colons = colons + a
+        commas = commas + b
+        newlines = newlines + c
+        i = stop
     return colons, commas, newlines
 
 
@@ -112,7 +134,9 @@ def exponent(text, i):
 @kernel
 def leading_digits(text, i):
     """The first LONGEST digits from position i on, without leading zeros, and the number of digits after them."""
-    mantissa, length, more = np.uint64(0), np.int64(0), np.int64(0)
+    mantissa = np.uint64(0)
+    length = np.int64(0)
+    more = np.int64(0)
     while text[i] == DOT or (text[i] >= ZERO and text[i] < ZERO + 10):
         if text[i] != DOT:
             if length < LONGEST:
@@ -186,7 +210,9 @@ def labels_of_row(text, i, no_label, Y_indices, q):
     """Write the labels at position i to Y_indices[q:]. Returns status, position, new q, whether they are unsorted."""
     if ends(text, i):
         return OK, i, q, False
-    first, unsorted, previous = q, False, np.uint64(0)
+    first = q
+    unsorted = False
+    previous = np.uint64(0)
     while True:
         at = i
         i, label = whole_number(text, i, no_label)
@@ -206,7 +232,10 @@ def labels_of_row(text, i, no_label, Y_indices, q):
 @kernel
 def pairs_of_row(text, i, shift, no_feature, positive, X_indices, X_data, X_bits, p):
     """The same for the pairs up to the end of the line; the last value says whether all numbers are sure."""
-    first, unsorted, all_sure, previous = p, False, True, np.uint64(0)
+    first = p
+    unsorted = False
+    all_sure = True
+    previous = np.uint64(0)
     while True:
         while text[i] == SPACE or text[i] == TAB:
             i += ONE
@@ -249,10 +278,18 @@ def parse(text, rules, X_lengths, X_indices, X_data, X_bits, Y_lengths, Y_indice
     features, and unsorted labels.
     """
     with_labels, positive, first_feature, last_feature, last_label = rules
-    shift, no_feature, no_label = np.uint64(first_feature), np.uint64(last_feature + 1), np.uint64(last_label + 1)
+    shift = np.uint64(first_feature)
+    no_feature = np.uint64(last_feature + 1)
+    no_label = np.uint64(last_label + 1)
     i, n = np.uint64(0), np.uint64(text.size)
-    row, filled, p, q = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
-    X_unsorted, Y_unsorted, all_sure, status = False, False, True, OK
+    row = np.uint64(0)
+    filled = np.uint64(0)
+    p = np.uint64(0)
+    q = np.uint64(0)
+    X_unsorted = False
+    Y_unsorted = False
+    all_sure = True
+    status = OK
     while i < n and status == OK:
         start_p, start_q = p, q
         if with_labels:
@@ -329,7 +366,10 @@ def merge(lengths, indices, data, with_values):
     Returns the number of entries left, the number of rows that had equal entries, and the first row with an infinite
     sum, or -1.
     """
-    start, out, repeats, overflow = 0, 0, 0, -1
+    start = 0
+    out = 0
+    repeats = 0
+    overflow = -1
     for row in range(lengths.size):
         end, row_out = start + lengths[row], out
         for p in range(start + 1, end):

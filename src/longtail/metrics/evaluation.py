@@ -100,8 +100,8 @@ def evaluate(
 ) -> Evaluation:
     """Every metric that applies to the predictions `top` for rows with the true labels `Y`.
 
-    `train_Y`, the labels of the training rows, gives the label frequencies. Without it there is no PSP and no PSnDCG, and
-    the bands use the frequencies in `Y` itself. Data with exactly one label per row also get accuracy, macro-F1 and
+    `train_Y`, the labels of the training rows, gives the label frequencies. Without it there is no PSP and no PSnDCG,
+    and the bands use the frequencies in `Y` itself. Data with exactly one label per row also get accuracy, macro-F1 and
     MaF1. By default `ks` are those of 1, 3 and 5 that `top` is wide enough for.
     """
     if ks is None:

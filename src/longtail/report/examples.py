@@ -26,7 +26,7 @@ def _score(label: Label) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """A text, its true labels, the predicted labels (best first), and the words behind the best one with their shares."""
+    """A text, its true labels, its predicted labels (best first), and the words behind the best one."""
 
     text: str
     true: Sequence[Label]

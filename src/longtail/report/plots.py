@@ -17,7 +17,11 @@ from longtail.metrics.table import show
 from longtail.report.page import safe
 
 WIDTH = 560
-LEFT, RIGHT, TOP, BOTTOM = 56, 546, 18, 268  # the frame that the axes span
+# the frame that the axes span
+LEFT = 56
+RIGHT = 546
+TOP = 18
+BOTTOM = 268
 
 
 def _figure(title: str, drawing: Sequence[str], height: int, legend: Sequence[tuple[str, str]]) -> str:
