@@ -56,7 +56,7 @@ check: $(VENV)/made
 	$(BIN)/mypy
 
 docs: $(VENV)/made-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # else Material advertises its successor
 
 # -I keeps the sources of this folder out of sight: only the wheel can be imported.
 dist: $(VENV)/made

@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "errors": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
+DECORATORS = {"kernel", "reordering_kernel"}
 UNSAFE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle", "torch"}
 
 
@@ -84,11 +85,54 @@ def marked(path: Path, *marks: str) -> dict[str, ast.FunctionDef]:
 
 
 def kernels(path: Path) -> dict[str, ast.FunctionDef]:
-    return marked(path, "kernel")
+    return marked(path, *DECORATORS)
 
 
 KERNELS = {module_name(path): set(kernels(path)) for path in MODULES}
 WITH_KERNELS = [path for path in MODULES if kernels(path)]
+
+
+def names_used(tree: ast.AST) -> set[str]:
+    """Every name that is imported, read, or taken as an attribute."""
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    used |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return used | {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+
+
+def imported_from_longtail(path: Path) -> set[str]:
+    """Names that a test takes from longtail: `from longtail.x import name`, or `module.name` of a longtail module."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    direct: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] == "longtail":
+            direct |= {alias.name for alias in node.names}
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return direct | attributes
+
+
+def reaches(caller: str, leaf: str) -> bool:
+    """Whether one kernel calls another of its file, directly or through others."""
+    for path in WITH_KERNELS:
+        bodies = kernels(path)
+        if caller not in bodies or leaf not in bodies:
+            continue
+        seen: set[str] = set()
+        waiting = [caller]
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += sorted(names_used(bodies[name]) & set(bodies))
+        return leaf in seen
+    return False
+
+
+TESTS = [path for path in Path(__file__).parent.rglob("*.py") if path != Path(__file__)]
+NAMED_IN_TESTS = set().union(*(imported_from_longtail(path) for path in TESTS))
+
+# Helpers that are compared through the kernel that calls them: they have no result of their own to compare, such as a
+# step of a sort or a swap in a heap. A kernel that computes a number of the mathematics has a test of its own.
+LEAVES: dict[str, str] = {}
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if room(path) not in FREE], ids=module_name)
@@ -127,12 +171,12 @@ def test_no_error_is_swallowed_unseen(path):
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=module_name)
 def test_a_kernel_uses_nothing_of_another_file(path):
     """Numba's disk cache does not see edits in other files: code and constants of a kernel stand beside it."""
-    compiled = set(marked(path, "kernel", "reordering_kernel", "intrinsic"))
-    foreign = {bound for module, _, bound in imports(path) if module.partition(".")[0] == "longtail"} - {"kernel"}
+    compiled = set(marked(path, *DECORATORS, "intrinsic"))
+    foreign = {bound for module, _, bound in imports(path) if module.partition(".")[0] == "longtail"} - DECORATORS
     for module, name, _ in imports(path):
         assert name not in KERNELS.get(module, set()), f"{name} is a kernel of {module}"
     for name, function in kernels(path).items():
-        used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} - {"kernel"}
+        used = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)} - DECORATORS
         assert not used & foreign, f"{name} uses {sorted(used & foreign)} of another file"
         called = {
             node.func.id
@@ -140,6 +184,23 @@ def test_a_kernel_uses_nothing_of_another_file(path):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)
         }
         assert called <= compiled, f"{name} calls {sorted(called - compiled)}, which is no kernel of this file"
+
+
+def test_every_kernel_has_a_twin():
+    """A kernel is named by some test, which compares it with slow, obvious code. LEAVES are the exceptions."""
+    known = {name for names in KERNELS.values() for name in names}
+    assert set(LEAVES) <= known, f"no kernels any more: {sorted(set(LEAVES) - known)}"
+    assert set(LEAVES.values()) <= known, f"no kernels: {sorted(set(LEAVES.values()) - known)}"
+    for leaf, caller in LEAVES.items():
+        assert caller not in LEAVES, f"{leaf} is compared through {caller}, which is no kernel that a test compares"
+        assert reaches(caller, leaf), f"{caller} does not call {leaf}, so it cannot stand for it"
+    alone = {
+        f"{module}.{name}"
+        for module, names in KERNELS.items()
+        for name in names
+        if name not in LEAVES and name not in NAMED_IN_TESTS
+    }
+    assert not alone, f"no test names these kernels: {sorted(alone)}"
 
 
 def test_there_are_kernels_to_look_at():
