@@ -20,7 +20,9 @@ def part(labels, rows, number=0):
     n = len(labels)
     figures = np.asarray(labels, float)[:, None] + np.arange(4) / 10
     status, n_iter = np.full(n, number % 3, np.uint8), np.asarray(labels, np.int32)
-    return part_of(Block(number, np.asarray(labels), 1.0), np.asarray(labels), sp.csr_array(rows), status, n_iter, figures)
+    return part_of(
+        Block(number, np.asarray(labels), 1.0), np.asarray(labels), sp.csr_array(rows), status, n_iter, figures
+    )
 
 
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 8))

@@ -68,7 +68,10 @@ def test_options_are_read_from_the_string():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("msi:u=1", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:u=1' instead of the form 'name:option=value,option=value'."),
+        (
+            "msi:u=1",
+            "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:u=1' instead of the form 'name:option=value,option=value'.",
+        ),
         ("msi:", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:' instead of the form 'name:option=value,option=value'."),
         ("zero:t=1", "The 'start' parameter of OneVsAll: 'zero' takes no options. Got 'zero:t=1' instead"),
         ("msi:t=low", "The 'start' parameter of OneVsAll: the option 't' must be a number. Got 'low' instead."),
@@ -158,7 +161,12 @@ def test_msi_when_positives_and_mean_are_orthogonal_equals_eq_27():
     X = sp.csr_array(np.array([[1, 0], [0, 1], [-1, 1], [0, 1]], np.float32))
     Y = sp.csr_array(np.array([[1], [0], [0], [0]], np.int32))
     W = guess("msi", X, Y, [0], bias=0.0)
-    pbar, xbar, s, t = np.array([1.0, 0.0]), np.array([0.0, 0.75]), 1.0, msi.NEWTON_NEGATIVE_SCORE[LOSSES["squared_hinge"]]
+    pbar, xbar, s, t = (
+        np.array([1.0, 0.0]),
+        np.array([0.0, 0.75]),
+        1.0,
+        msi.NEWTON_NEGATIVE_SCORE[LOSSES["squared_hinge"]],
+    )
     expected = s / (pbar @ pbar) * pbar + (3 * t + s) / (4 * xbar @ xbar) * xbar
     np.testing.assert_allclose(W[0], expected)
 
