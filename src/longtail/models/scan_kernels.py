@@ -2,14 +2,14 @@
 
     value(i) = sum_r T_r[h_r(i)],   or the least, or the median, of T_r[h_r(i)] over r
 
-T is P or log P of one row for all R B buckets. Looking up R numbers for each label in turn would be slow; but 16 rows
-at a time have the same labels in the same buckets, so T is laid out with 16 rows side by side, and a lookup becomes the
-load of a vector: T[r B + h_r(i)] is (16,). A label is of interest only if its value is above the worst of the k best so
-far in some lane, which one comparison tells. So all labels are scanned, at a fraction of a cycle per label, repetition
-and row, whatever T looks like. Values are summed in float32 in the order of r; equal ones rank by label.
+T is P or log P of one row for all R B buckets. Looking up R numbers for one label and row at a time would be slow. But
+a label has the same buckets in all rows. So T stores 16 rows side by side, and a lookup loads a vector: T[r B + h_r(i)]
+is (16,). Each of the 16 rows is a lane. A label matters only if its value is above the worst of the k best so far in
+some lane, and one comparison tells. All labels are scanned in this way, at a fraction of a cycle per label, repetition
+and row, for any T. Values are summed in float32 in the order of r. Labels with equal values rank by number.
 
-The median is above a limit only if at least half of the values are: the scan counts those, and looks closer where the
-count suffices.
+The median is above a limit only if at least half of the values are. The scan counts those, and computes the median only
+where the count suffices.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from numba.extending import intrinsic
 
 from longtail.compiled import kernel
 
-LANES = 16
+SCAN_LANES = 16
 SUM, LEAST, MEDIAN = 0, 1, 2
 
 # --- 16 rows at once -------------------------------------------------------------------------------------------------
 
 
 def _scan(combine, first):
-    """Code for an intrinsic: out = the values of one label in 16 rows, by `combine` from `first` on.
+    """Code of an intrinsic: out = the values of one label in 16 rows, computed by `combine`, beginning with `first`.
 
-    Returns, as bits, the rows with out > limits.
+    It returns, as bits, the rows with out > least.
     """
 
     def generate(context, builder, signature, args):
-        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), SCAN_LANES)
 
         def pointer(position):
             return context.make_array(signature.args[position])(context, builder, args[position]).data
@@ -52,13 +52,13 @@ def _scan(combine, first):
         builder.position_at_end(test)
         r, total = builder.phi(integer), builder.phi(vector)
         r.add_incoming(integer(0), entry)
-        total.add_incoming(ir.Constant(vector, [first] * LANES), entry)
+        total.add_incoming(ir.Constant(vector, [first] * SCAN_LANES), entry)
         builder.cbranch(builder.icmp_signed("<", r, n_repetitions), body, done)
 
         builder.position_at_end(body)
         code = builder.zext(builder.load(builder.gep(codes, [r])), integer)
         bucket = builder.add(builder.mul(r, n_buckets), code)
-        lanes = builder.load(lanes_at(builder.gep(tables, [builder.mul(bucket, integer(LANES))])), align=4)
+        lanes = builder.load(lanes_at(builder.gep(tables, [builder.mul(bucket, integer(SCAN_LANES))])), align=4)
         r.add_incoming(builder.add(r, integer(1)), body)
         total.add_incoming(combine(builder, total, lanes, limits, vector), body)
         builder.branch(test)
@@ -66,7 +66,7 @@ def _scan(combine, first):
         builder.position_at_end(done)
         builder.store(total, lanes_at(out), align=4)
         above = builder.fcmp_ordered(">", total, builder.load(lanes_at(pointer(7)), align=4))
-        return builder.zext(builder.bitcast(above, ir.IntType(LANES)), integer)
+        return builder.zext(builder.bitcast(above, ir.IntType(SCAN_LANES)), integer)
 
     return generate
 
@@ -80,7 +80,7 @@ def _least(builder, total, lanes, limits, vector):
 
 
 def _count(builder, total, lanes, limits, vector):
-    one, nothing = ir.Constant(vector, [1.0] * LANES), ir.Constant(vector, [0.0] * LANES)
+    one, nothing = ir.Constant(vector, [1.0] * SCAN_LANES), ir.Constant(vector, [0.0] * SCAN_LANES)
     return builder.fadd(total, builder.select(builder.fcmp_ordered(">", lanes, limits), one, nothing))
 
 
@@ -107,10 +107,11 @@ def count_lanes(typing_context, codes, label, n_repetitions, n_buckets, tables, 
 
 @kernel
 def median_of(codes, label, n_buckets, tables, lane, scratch):
-    """The median over r in one lane; of two in the middle, their mean."""
+    """The median over r in one lane; the mean of the two in the middle if R is even."""
     R = codes.shape[1]
     for r in range(R):
-        value, at = tables[r * n_buckets + np.int64(codes[label, r]), lane], r
+        value = tables[r * n_buckets + np.int64(codes[label, r]), lane]
+        at = r
         while at > 0 and scratch[at - 1] > value:
             scratch[at] = scratch[at - 1]
             at -= 1
@@ -122,9 +123,10 @@ def median_of(codes, label, n_buckets, tables, lane, scratch):
 
 @kernel
 def next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, out):
-    """The first label from `label` on that is above `limits` in some lane, these lanes as bits, and in `out` its values
-    there. A loop for each rule, within which little but the lookups is left to do."""
-    (K, R), lanes = codes.shape, 0
+    """The first label from `label` on that is above `limits` in some lane, and these lanes as bits. Writes its values
+    to `out`. Each rule has a loop of its own, which does little more than the lookups."""
+    K, R = codes.shape
+    lanes = 0
     if rule == SUM:
         while label < K and not lanes:
             lanes = sum_lanes(codes, label, R, n_buckets, tables, limits, out, limits)  # type: ignore[call-arg]
@@ -144,9 +146,9 @@ def next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, out
 
 @kernel
 def put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, out):
-    """out = the medians of a label in these lanes; returns the lanes where they are above `limits`."""
+    """out = the medians of a label in these lanes. Returns the lanes whose median is above `limits`."""
     above = 0
-    for lane in range(LANES):
+    for lane in range(SCAN_LANES):
         if lanes >> lane & 1:
             out[lane] = median_of(codes, label, n_buckets, tables, lane, scratch)
             if out[lane] > limits[lane]:
@@ -159,6 +161,7 @@ def put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, out):
 
 @kernel
 def ranks_below(value, label, other_value, other_label):
+    """Whether a label ranks below another: a smaller value, or an equal value and a larger number."""
     return value < other_value or (value == other_value and label > other_label)
 
 
@@ -179,7 +182,7 @@ def sift_down(values, labels, end, start):
 
 @kernel
 def sort_heap(values, labels):
-    """A heap, worst first, becomes a list, best first."""
+    """Turn a heap, worst first, into a list, best first."""
     for end in range(len(values) - 1, 0, -1):
         values[0], values[end] = values[end], values[0]
         labels[0], labels[end] = labels[end], labels[0]
@@ -188,26 +191,31 @@ def sort_heap(values, labels):
 
 @kernel
 def put(value, label, values, labels):
-    """Enter a label among the k best so far, the labels before it having been entered; returns the value to beat."""
+    """Enter a label among the k best so far, and return the value to beat. Labels are entered in increasing order, and
+    each of the first k of them is entered."""
     k = len(values)
-    if label < k:  # so far every label is among the k best
-        values[label], labels[label] = value, label
+    if label < k:
+        values[label] = value
+        labels[label] = label
         if label == k - 1:
             for start in range(k // 2 - 1, -1, -1):
                 sift_down(values, labels, k, start)
     else:
-        values[0], labels[0] = value, label
+        values[0] = value
+        labels[0] = label
         sift_down(values, labels, k, 0)
     return values[0] if label >= k - 1 else np.float32(-np.inf)
 
 
 @kernel
 def best_labels(rule, codes, n_buckets, tables, scratch, out_labels, out_values):
-    """The k best labels of the rows of 16 lanes, best first; the outputs have a row for each lane that counts."""
-    n, limits = len(out_labels), np.full(LANES, np.inf, np.float32)  # no label interests an idle lane
-    half = np.full(LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32)
-    values, label = np.empty(LANES, np.float32), 0
+    """The k best labels of the rows of 16 lanes, best first. The outputs have a row for each lane in use."""
+    n = len(out_labels)
+    limits = np.full(SCAN_LANES, np.inf, np.float32)  # no label is above the limit of an unused lane
     limits[:n] = -np.inf
+    half = np.full(SCAN_LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32)
+    values = np.empty(SCAN_LANES, np.float32)
+    label = 0
     while True:
         label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
         if label == len(codes):
@@ -222,17 +230,19 @@ def best_labels(rule, codes, n_buckets, tables, scratch, out_labels, out_values)
 
 @kernel
 def labels_above(rule, codes, n_buckets, tables, limits, scratch, first, found_labels, found_lanes, at):
-    """Append, by label, the labels above `limits` and their lanes, from label `first` on while there is room for a
-    whole label; returns the first label that is not done, and the new end."""
-    half, values = np.full(LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32), np.empty(LANES, np.float32)
+    """Append the labels above `limits` and their lanes, beginning with label `first`, as long as there is room for all
+    lanes of a label. Returns the first label that is not done, and the new end."""
+    half = np.full(SCAN_LANES, (codes.shape[1] + 1) // 2 - 0.5, np.float32)
+    values = np.empty(SCAN_LANES, np.float32)
     label = first
-    while at + LANES <= len(found_labels):
+    while at + SCAN_LANES <= len(found_labels):
         label, lanes = next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, values)
         if label == len(codes):
             break
-        for lane in range(LANES):
+        for lane in range(SCAN_LANES):
             if lanes >> lane & 1:
-                found_labels[at], found_lanes[at] = label, lane
+                found_labels[at] = label
+                found_lanes[at] = lane
                 at += 1
         label += 1
     return label, at

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.methods.mach import hashing
-from longtail.models.hashing import Hashes
+from longtail.models.hashing import Hashes, indistinguishable_pairs
 from tests.methods.mach import reference
 
 
@@ -27,7 +26,7 @@ def test_the_table_is_the_formula(a, b, n_labels, n_buckets):
 def test_two_labels_collide_in_one_of_as_many_hashes_as_buckets(n_buckets):
     """Over 20,000 hashes, each of some pairs of labels collides in 1/B of them, to five standard errors."""
     R, q = 20_000, 1 / n_buckets
-    table = hashing.draw(1000, n_buckets, range(R), seed=1).table
+    table = Hashes.draw(1000, n_buckets, range(R), seed=1).table
     for i, j in [(0, 1), (0, 999), (7, 14), (500, 501), (123, 456)]:
         rate = (table[i] == table[j]).mean()
         assert abs(rate - q) < 5 * np.sqrt(q * (1 - q) / R)
@@ -36,7 +35,7 @@ def test_two_labels_collide_in_one_of_as_many_hashes_as_buckets(n_buckets):
 @pytest.mark.parametrize("n_buckets", [8, 100])
 def test_buckets_are_evenly_loaded(n_buckets):
     K = 20_000
-    table = hashing.draw(K, n_buckets, range(20), seed=3).table
+    table = Hashes.draw(K, n_buckets, range(20), seed=3).table
     loads = np.array([np.bincount(column, minlength=n_buckets) for column in table.T])
     assert loads.sum() == 20 * K
     assert abs(loads / (K / n_buckets) - 1).max() < 0.5
@@ -44,11 +43,11 @@ def test_buckets_are_evenly_loaded(n_buckets):
 
 
 def test_a_repetition_does_not_depend_on_the_others():
-    whole = hashing.draw(50, 7, range(6), seed=5)
+    whole = Hashes.draw(50, 7, range(6), seed=5)
     for r in range(6):
-        np.testing.assert_array_equal(hashing.draw(50, 7, range(r, r + 1), seed=5).table[:, 0], whole.table[:, r])
+        np.testing.assert_array_equal(Hashes.draw(50, 7, range(r, r + 1), seed=5).table[:, 0], whole.table[:, r])
     assert len({tuple(column) for column in whole.table.T}) == 6
-    assert not np.array_equal(hashing.draw(50, 7, range(6), seed=6).table, whole.table)
+    assert not np.array_equal(Hashes.draw(50, 7, range(6), seed=6).table, whole.table)
 
 
 @settings(deadline=None, max_examples=40)
@@ -56,7 +55,7 @@ def test_a_repetition_does_not_depend_on_the_others():
 def test_indistinguishable_pairs_are_counted(n_labels, n_repetitions, n_buckets, seed):
     table = np.random.default_rng(seed).integers(0, n_buckets, (n_labels, n_repetitions)).astype(np.uint8)
     pairs = sum((table[i] == table[j]).all() for i, j in combinations(range(n_labels), 2))
-    assert hashing.indistinguishable_pairs(table) == pairs
+    assert indistinguishable_pairs(table) == pairs
 
 
 def test_a_table_from_a_file_is_taken_only_if_it_is_the_same():
@@ -67,8 +66,9 @@ def test_a_table_from_a_file_is_taken_only_if_it_is_the_same():
     assert hashes.table.base is table or hashes.table is table or np.shares_memory(hashes.table, table)
 
 
-def test_the_perfect_hash():
-    hashes = hashing.perfect(300)
-    assert hashes.perfect
+def test_the_identity():
+    hashes = Hashes.identity(300)
+    assert hashes.is_identity
     assert hashes.table.ravel().tolist() == list(range(300))
-    assert not hashing.draw(300, 299, range(1), 0).perfect
+    assert not Hashes.draw(300, 299, range(1), 0).is_identity
+    assert hashes.n_indistinguishable == 0
