@@ -45,7 +45,7 @@ class _Data(NamedTuple):
     text_features: TextFeatures | None
 
 
-class ExtremeClassifier(ClassifierMixin, BaseEstimator):
+class ExtremeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all estimators. A method names itself in `method` and writes `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
