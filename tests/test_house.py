@@ -141,9 +141,25 @@ def reached(bodies: dict[str, ast.FunctionDef], names: set[str]) -> set[str]:
 # Kernels that tests compare with a slow twin through the Python function or class that calls them: full name -> full
 # name of that function or class, which tests must use. A kernel that only kernels of its file call needs no entry.
 COMPARED_THROUGH = {
-    "longtail.data.xmc_kernel.line_start": "longtail.data.read",
-    "longtail.data.xmc_kernel.merge": "longtail.data.read",
-    "longtail.data.xmc_kernel.parse": "longtail.data.read",
+    "longtail.metrics.hits_kernel.mark_hits": "longtail.metrics.hits.find_hits",
+    "longtail.models.index_kernels.fill_columns": "longtail.models.index.InvertedIndex",
+    "longtail.models.index_kernels.find_peaks": "longtail.models.index.InvertedIndex",
+    "longtail.methods.one_vs_all.starts.msi_kernels.mean_separating": "longtail.methods.one_vs_all.starts.make",
+    "longtail.data.xmc_kernel.line_start": "longtail.data.xmc.read_xmc",
+    "longtail.data.xmc_kernel.merge": "longtail.data.xmc.read_xmc",
+    "longtail.data.xmc_kernel.parse": "longtail.data.xmc.read_xmc",
+    "longtail.methods.memoir.weights_kernels.step_rows": "longtail.methods.memoir.weights.ClassVectors",
+    "longtail.methods.memoir.weights_kernels.truncate_classes": "longtail.methods.memoir.weights.ClassVectors",
+    "longtail.methods.memoir.weights_kernels.fill_csr": "longtail.methods.memoir.weights.ClassVectors",
+    "longtail.methods.memoir.weights_kernels.score_pairs": "longtail.methods.memoir.weights.ClassVectors",
+    "longtail.methods.memoir.oracles.candidates_kernels.add_recent": "longtail.methods.memoir.oracles.candidates.RecentRivals",
+    "longtail.methods.memoir.weights_kernels.best_of": "longtail.methods.memoir.oracles.ORACLES",
+    "longtail.methods.memoir.weights_kernels.best_of_all": "longtail.methods.memoir.oracles.ORACLES",
+    "longtail.methods.memoir.oracles.exact_kernels.best_in_group": "longtail.methods.memoir.oracles.ORACLES",
+    "longtail.methods.memoir.oracles.candidates_kernels.candidates_of_features": "longtail.methods.memoir.oracles.ORACLES",
+    "longtail.methods.memoir.oracles.simple_lsh_kernels.encode": "longtail.methods.memoir.oracles.ORACLES",
+    "longtail.methods.memoir.oracles.simple_lsh_kernels.move_projections": "longtail.methods.memoir.oracles.ORACLES",
+    "longtail.methods.memoir.oracles.simple_lsh_kernels.project_classes": "longtail.methods.memoir.oracles.ORACLES",
 }
 
 

@@ -119,7 +119,9 @@ def test_labels_that_stop_early_are_one_warning_and_a_figure(run, tmp_path):
     result = run("train", tmp_path / "noise.txt", tmp_path / "model", *options)
     assert result.exit_code == 0
     assert sum(json.loads(result.stdout)["training"]["status"].values()) == 4
-    assert result.stderr.startswith("Warning: 4 of 4 labels stopped before the tolerance was reached")
+    assert result.stderr.startswith(
+        "Warning: 4 labels stopped at max_iter before reaching the tolerance; increase max_iter"
+    )
     assert result.stderr.count("\n") == 1
 
 
