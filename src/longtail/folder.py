@@ -55,6 +55,7 @@ class Kind:
 
 MODEL = Kind("model", "model.json")
 DATASET = Kind("dataset", "dataset.json")
+DATA = Kind("copy of the training data", "data.json")  # for the workers of a run
 RUN = Kind("run", "run.json", beside=("lock", "events.jsonl", "parts", "data"))
 
 # --- writing ---------------------------------------------------------------------------------------------------------
