@@ -56,9 +56,9 @@ def synthetic(n_classes: int, per_class: int = 1, n_words: int = 50_000) -> tupl
     X.sum_duplicates()
     weight = np.log(len(y) / (1 + np.bincount(X.indices, minlength=n_words))).astype(np.float32)
     X.data *= weight[X.indices]
-    from longtail.models import unit_rows
+    from longtail.matrix import normalize_rows
 
-    return unit_rows(X), y
+    return normalize_rows(X), y
 
 
 def rows_of(folder: str | None, n_classes: int) -> tuple[Any, np.ndarray]:

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 
-from longtail import check
+from longtail import check, matrix
 from longtail.errors import InputError
 
 DENSE = np.array([[1.0, 0.0, 2.0], [0.0, 0.0, 0.0], [0.0, 3.0, 0.0]])
@@ -116,7 +116,7 @@ def test_booleans_count_as_zero_and_one():
 def test_canonical_arrays_are_shared_not_copied():
     X = sp.csr_array(DENSE.astype(np.float32))
     assert all(np.shares_memory(a, b) for a, b in zip(arrays_of(X), arrays_of(check.features(X)), strict=True))
-    assert_canonical(check.canonical_csr(DENSE.astype(np.float32)), DENSE)
+    assert_canonical(matrix.canonical_csr(DENSE.astype(np.float32)), DENSE)
 
 
 @settings(deadline=None, max_examples=100)
@@ -170,7 +170,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_index_arrays_that_point_outside_are_refused_before_anything_follows_them(damage):
-    for use in (check.features, check.canonical_csr, lambda X: check.labels(X, 3)):
+    for use in (check.features, matrix.canonical_csr, lambda X: check.labels(X, 3)):
         with pytest.raises(InputError, match=r"the index arrays of the c.. matrix are damaged"):
             use(DAMAGED[damage])
 

@@ -17,19 +17,25 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path i
 # Data flows one way; what is not listed may not be imported. Everyone may import errors, the command line anything.
 MAY_IMPORT = {
     "report": {"metrics"},
-    "methods": {"check", "memory", "parallel", "models", "metrics", "store", "data", "topk", "compiled"},
-    "store": {"models", "data", "folder", "content"},
-    "data": {"check", "folder", "content", "compiled"},
-    "models": {"topk", "parallel", "compiled", "memory"},
-    "metrics": {"topk", "check", "compiled"},
+    "methods": {
+        *("check", "matrix", "memory", "parallel", "runs", "models", "metrics", "store", "data", "topk", "compiled"),
+        "training",
+    },
+    "runs": {"folder", "sealed", "content", "__init__"},
+    "store": {"models", "data", "folder", "content", "matrix", "check", "training"},
+    "data": {"check", "matrix", "folder", "content", "compiled"},
+    "models": {"topk", "parallel", "compiled", "matrix", "memory"},
+    "metrics": {"topk", "check", "matrix", "compiled"},
     "topk": {"compiled"},
     "parallel": set(),
-    "check": set(),
+    "check": {"matrix"},
+    "matrix": set(),
     "memory": set(),
     "folder": {"sealed"},
     "sealed": set(),
-    "content": set(),
+    "content": {"matrix"},
     "compiled": set(),
+    "training": set(),
     "errors": set(),
 }
 FREE = {"cli", "__init__", "__main__"}

@@ -18,8 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from longtail.errors import InputError
-
-MAX_COLUMNS = 2**31 - 2  # features and labels are numbered by int32, and the bias may add a column
+from longtail.matrix import canonical_csr, indicator, ones
 
 # --- features --------------------------------------------------------------------------------------------------------
 
@@ -49,54 +48,6 @@ def features(X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: 
     return sp.csr_array(X)
 
 
-def canonical_csr(matrix: Any) -> sp.csr_array:
-    """A csr_array with sorted, unique indices that were proved to lie in range; shares memory where it can."""
-    if sp.issparse(matrix):
-        _check_structure(matrix)
-    csr = sp.csr_array(matrix)
-    _check_structure(csr)
-    csr.check_format()
-    if not csr.has_canonical_format:
-        csr = csr.copy()
-        csr.sum_duplicates()
-    return csr
-
-
-def _check_structure(matrix: Any) -> None:
-    """Refuse index arrays that compiled loops would follow out of bounds; SciPy's own check lets some of them pass."""
-    if matrix.ndim != 2:
-        raise InputError(f"expected a matrix of two dimensions, but the sparse array has shape {matrix.shape}")
-    if matrix.shape[1] > MAX_COLUMNS:
-        raise InputError(f"{matrix.shape[1]:,} columns are more than the {MAX_COLUMNS:,} that can be numbered")
-    sound = True
-    if matrix.format == "coo":
-        sound = all(
-            len(ids) == len(matrix.data) and _within(ids, size)
-            for ids, size in zip((matrix.row, matrix.col), matrix.shape, strict=True)
-        )
-    elif matrix.format in ("csr", "csc", "bsr"):
-        indptr, indices = matrix.indptr, matrix.indices
-        block = getattr(matrix, "blocksize", (1, 1))
-        n, width = (size // step for size, step in zip(matrix.shape, block, strict=True))
-        if matrix.format == "csc":
-            n, width = width, n
-        sound = (
-            len(indptr) == n + 1
-            and indptr[0] == 0
-            and indptr[-1] <= len(indices) == len(matrix.data)
-            and not (indptr[1:] < indptr[:-1]).any()  # not by np.diff, which wraps around
-            and _within(indices[: indptr[-1]], width)
-        )
-    if not sound:
-        raise InputError(
-            f"the index arrays of the {matrix.format} matrix are damaged: an index is out of range, or lengths disagree"
-        )
-
-
-def _within(ids: np.ndarray, size: int) -> bool:
-    return ids.dtype.kind == "i" and (not ids.size or bool(ids.min() >= 0 and ids.max() < size))
-
-
 def _input_error(error: ValueError) -> InputError:
     """scikit-learn's message as ours, on one line."""
     return error if isinstance(error, InputError) else InputError(" ".join(str(error).split()))
@@ -115,7 +66,7 @@ def labels(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool]:
         raise InputError("fit requires y to be passed, but the target y is None; give the labels of every row")
     try:
         if sp.issparse(Y):
-            Y, names = _indicator(Y)
+            Y, names = _named_by_number(indicator(Y))
         elif _is_label_lists(Y):
             Y, names = encode(Y)
         else:
@@ -130,15 +81,8 @@ def labels(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool]:
     return Y, names, multiclass
 
 
-def _indicator(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
-    csr = canonical_csr(Y)
-    if csr.nnz and not ((csr.data == 0) | (csr.data == 1)).all():
-        worst = csr.data[(csr.data != 0) & (csr.data != 1)][0]
-        raise InputError(f"an indicator Y holds only 0 and 1, but {worst} was found; pass class numbers as a 1-d array")
-    if not csr.data.all():
-        csr = csr.copy()
-        csr.eliminate_zeros()
-    return _ones(csr.indices, csr.indptr, csr.shape), np.arange(csr.shape[1])
+def _named_by_number(Y: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
+    return Y, np.arange(Y.shape[1])
 
 
 def _is_label_lists(Y: Any) -> bool:
@@ -164,7 +108,7 @@ def encode(rows: Iterable[Any], names: Sequence[Hashable] | None = None) -> tupl
         indices = np.fromiter((column[name] for row in rows for name in row), np.int32, count=int(indptr[-1]))
     except KeyError as error:
         raise InputError(f"label {error.args[0]!r} is not among the {len(column)} known names") from None
-    Y = _ones(indices, indptr, (len(rows), len(names)))
+    Y = ones(indices, indptr, (len(rows), len(names)))
     Y.sort_indices()
     return Y, name_array(names)
 
@@ -210,7 +154,7 @@ def name_array(names: Sequence[Any]) -> np.ndarray:
 def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
     Y = np.asarray(Y)
     if Y.ndim == 2 and Y.shape[1] > 1:
-        return _indicator(sp.csr_array(check_array(Y, dtype="numeric")))
+        return _named_by_number(indicator(check_array(Y, dtype="numeric")))
     Y = column_or_1d(Y, warn=True)
     if Y.dtype == object:
         Y = name_array(Y.tolist())
@@ -218,14 +162,7 @@ def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
         raise InputError("Y contains NaN or infinity; a class is a string or a whole number")
     check_classification_targets(Y)
     names, columns = np.unique(Y, return_inverse=True)
-    return _ones(columns, np.arange(len(Y) + 1), (len(Y), len(names))), names
-
-
-def _ones(indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
-    """An indicator over these columns; int64 index arrays only where int32 cannot count the entries."""
-    width = np.int32 if len(indices) <= np.iinfo(np.int32).max else np.int64
-    data = np.ones(len(indices), np.int32)
-    return sp.csr_array((data, indices.astype(width, copy=False), indptr.astype(width, copy=False)), shape=shape)
+    return ones(columns, np.arange(len(Y) + 1), (len(Y), len(names))), names
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from longtail import matrix
 from longtail.errors import ModelError
 
 
@@ -39,24 +40,12 @@ def check_csr(
 
     `names` are what the files call its first two arrays.
     """
-    n_rows, n_columns = shape
-    ends_name, columns_name = (f"{name}_{each}" for each in names)
-    if indptr.size != n_rows + 1 or indptr[0] != 0 or indptr[-1] != indices.size:
-        raise ModelError(where, f"{ends_name} does not span {n_rows:,} rows and {indices.size:,} entries")
-    if (indptr[1:] < indptr[:-1]).any():  # not by np.diff, which wraps around
-        raise ModelError(where, f"{ends_name} decreases")
-    if indices.size and (indices.min() < 0 or indices.max() >= n_columns):
-        raise ModelError(where, f"{columns_name} leaves the range 0 to {n_columns - 1:,}")
-    rises = indices[1:] > indices[:-1]
-    starts = indptr[1:-1]
-    rises[starts[(starts > 0) & (starts < indices.size)] - 1] = True  # a new row may begin anywhere
-    if not rises.all():
-        raise ModelError(where, f"{columns_name} are not sorted and unique within a row")
-    if data is not None:
-        if data.size != indices.size:
-            raise ModelError(where, f"{name}_data has {data.size:,} values for {indices.size:,} indices")
-        if not np.isfinite(data).all():
-            raise ModelError(where, f"{name}_data holds NaN or infinity")
+    own_names = (f"{name}_{names[0]}", f"{name}_{names[1]}")
+    fault = matrix.csr_fault(indptr, indices, shape, names=own_names)
+    if fault is None and data is not None:
+        fault = matrix.value_fault(data, indices.size, name=f"{name}_data")
+    if fault:
+        raise ModelError(where, fault)
 
 
 def pack_strings(strings: Any) -> dict[str, np.ndarray]:
@@ -69,7 +58,7 @@ def pack_strings(strings: Any) -> dict[str, np.ndarray]:
 
 def unpack_strings(utf8: np.ndarray, offsets: np.ndarray, name: str, where: Path) -> list[str]:
     """The strings of `pack_strings`, checked."""
-    if not offsets.size or offsets[0] != 0 or offsets[-1] != utf8.size or (offsets[1:] < offsets[:-1]).any():
+    if matrix.pointer_fault(offsets, offsets.size - 1, utf8.size):
         raise ModelError(where, f"{name}_offsets does not divide {utf8.size:,} bytes")
     raw, cuts = utf8.tobytes(), offsets.tolist()
     try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from longtail.errors import DataError
 
-TOP = 2**31 - 1
+TOP = 2**31 - 2
 WHOLE = re.compile(rb"[0-9]+")
 VALUE = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 Row = tuple[dict[int, float], set[int]]

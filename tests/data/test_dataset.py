@@ -19,6 +19,7 @@ from longtail.data.text_features import TextFeatures
 from longtail.errors import InputError, ModelError
 
 NOT_FINITE = "X contains NaN or infinity (or a value beyond float32); every feature value is a finite number"
+NO_INDICATOR = "an indicator Y holds only 0 and 1, but 2 was found; mark each label of a row by 1 (class numbers go into a 1-d array)"
 TOO_WIDE = "X is not a valid sparse matrix: 2,147,483,648 columns are more than the 2,147,483,646 that can be numbered"
 NOT_FITTED = "these text features are not fitted yet; call fit(texts) with the training texts first"
 NUMBERS = "meta data must be the whole numbers n_samples, n_features, n_labels and text_features"
@@ -84,7 +85,7 @@ def test_canonical_arrays_are_shared_and_others_are_made_canonical():
         ({"X": csr_array([[1e39]] * 4)}, NOT_FINITE),
         ({"X": csr_array([[1j]] * 4)}, "X holds complex128, but numbers are needed"),
         ({"X": csr_array((4, 2**31))}, TOO_WIDE),
-        ({"Y": csr_array([[2]] * 4)}, "Y is an indicator and holds only 0 and 1, but other values were found"),
+        ({"Y": csr_array([[2]] * 4)}, NO_INDICATOR),
         ({"label_names": ["a"]}, "1 label names were given for 2 labels; give one for each"),
         ({"feature_names": ["a"]}, "1 feature names were given for 3 features; give one for each"),
         ({"texts": ["a"]}, "1 texts were given for 4 rows; give one for each"),

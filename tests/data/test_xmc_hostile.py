@@ -19,8 +19,8 @@ from longtail.errors import DataError, DataWarning
 
 HEADER = b"2 10 5\n"
 ROW = b"0 1:1\n"
-ANY_FEATURE = "feature:value, the feature a whole number from 0 to 2147483646"
-ANY_LABEL = "a label, a whole number from 0 to 2147483646"
+ANY_FEATURE = "feature:value, the feature a whole number from 0 to 2147483645"
+ANY_LABEL = "a label, a whole number from 0 to 2147483645"
 FEATURE = "feature:value, the feature a whole number from 0 to 9 (the header promises 10 features)"
 LABEL = "a label, a whole number from 0 to 4 (the header promises 5 labels)"
 VALUE = "a decimal number after the colon"
@@ -30,7 +30,7 @@ NO_ROWS = "found no rows, expected the header 'rows features labels' or rows 'la
 
 
 def number_of(what: str) -> str:
-    return f"the number of {what}, a whole number from 0 to 2147483647"
+    return f"the number of {what}, a whole number from 0 to 2147483646"
 
 
 def in_row(pair: bytes) -> bytes:
@@ -296,27 +296,27 @@ def test_a_header_of_no_rows(path):
 
 
 def test_two_billion_features_and_labels(path):
-    path.write_bytes(b"1 2147483647 2147483647\n2147483646 0:1 2147483646:2\n")
+    path.write_bytes(b"1 2147483646 2147483646\n2147483645 0:1 2147483645:2\n")
     features, labels = read_xmc(path)
-    assert features.shape == labels.shape == (1, 2147483647)
-    assert features.indices.tolist() == [0, 2147483646]
+    assert features.shape == labels.shape == (1, 2147483646)
+    assert features.indices.tolist() == [0, 2147483645]
     assert features.indices.dtype == np.int32
-    path.write_bytes(b"2147483646 2147483646:2\n")
+    path.write_bytes(b"2147483645 2147483645:2\n")
     features, labels = read_xmc(path)
-    assert features.shape == labels.shape == (1, 2147483647)
+    assert features.shape == labels.shape == (1, 2147483646)
 
 
 def test_counting_from_one(path):
     path.write_bytes(b"0 0:1\n")
     error = refusal(read_xmc, path, zero_based=False)
-    expected = "feature:value, the feature a whole number from 1 to 2147483647"
+    expected = "feature:value, the feature a whole number from 1 to 2147483646"
     assert str(error) == f"{path}, line 1, column 3: found '0:1', expected {expected}"
     path.write_bytes(b"1 3 1\n0 3:1 4:1\n")
     error = refusal(read_xmc, path, zero_based=False)
     expected = "feature:value, the feature a whole number from 1 to 3 (the header promises 3 features)"
     assert str(error) == f"{path}, line 2, column 7: found '4:1', expected {expected}"
-    path.write_bytes(b"1 2147483647 1\n0 2147483647:1\n")
-    assert read_xmc(path, zero_based=False)[0].indices.tolist() == [2147483646]
+    path.write_bytes(b"1 2147483646 1\n0 2147483646:1\n")
+    assert read_xmc(path, zero_based=False)[0].indices.tolist() == [2147483645]
 
 
 def test_repeated_numbers_are_merged_and_told(path):
@@ -397,9 +397,9 @@ def test_a_line_that_never_ends_costs_no_more_than_the_limit(path):
 
 
 def test_a_lying_header_allocates_nothing(path):
-    path.write_bytes(b"2147483647 2147483647 2147483647\n" + ROW)
+    path.write_bytes(b"2147483646 2147483646 2147483646\n" + ROW)
     peak = peak_of(path)
-    assert peak.reason == "line 1: found 1 rows, expected 2147483647, as many as the header promises"
+    assert peak.reason == "line 1: found 1 rows, expected 2147483646, as many as the header promises"
     assert peak.bytes < 16 << 20
 
 

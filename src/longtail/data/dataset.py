@@ -19,6 +19,7 @@ from sklearn.base import clone
 from longtail import check, content, folder
 from longtail.data.text_features import TextFeatures, text_list
 from longtail.errors import InputError, ModelError
+from longtail.matrix import MAX_COLUMNS, canonical_csr, indicator
 
 QUANTILES = (0, 25, 50, 75, 90, 99, 100)  # of the label frequencies, in per cent
 _INDEX = ("<i4", "<i8")
@@ -219,7 +220,7 @@ class Dataset:
         if set(meta) != set(keys) or any(type(meta[key]) is not int for key in keys[:3]):
             raise ModelError(where, f"meta data must be the whole numbers {', '.join(keys[:3])} and {keys[3]}")
         n, d, L = (meta[key] for key in keys[:3])
-        if not (0 <= n < 2**62 and 0 <= d <= check.MAX_COLUMNS and 0 <= L <= check.MAX_COLUMNS):
+        if not (0 <= n < 2**62 and 0 <= d <= MAX_COLUMNS and 0 <= L <= MAX_COLUMNS):
             raise ModelError(where, f"{n} rows, {d} features and {L} labels are out of range")
         features = None
         if meta["text_features"] is not None:
@@ -257,14 +258,7 @@ def _feature_matrix(X: Any) -> csr_array:
 
 
 def _label_matrix(Y: Any) -> csr_array:
-    Y = _checked_csr(Y, "Y")
-    if Y.dtype == np.int32 and (Y.data == 1).all():
-        return Y
-    if not ((Y.data == 0) | (Y.data == 1)).all():
-        raise InputError("Y is an indicator and holds only 0 and 1, but other values were found")
-    Y = Y.astype(np.int32)  # a copy: the caller's matrix keeps its zeros
-    Y.eliminate_zeros()
-    return Y
+    return indicator(_checked_csr(Y, "Y"))
 
 
 def _checked_csr(matrix: Any, name: str) -> csr_array:
@@ -273,15 +267,11 @@ def _checked_csr(matrix: Any, name: str) -> csr_array:
             f"{name} must be a SciPy sparse matrix, but is {type(matrix).__name__}; use scipy.sparse.csr_array"
         )
     try:
-        csr = check.canonical_csr(matrix)
+        csr = canonical_csr(matrix)
     except ValueError as error:
         raise InputError(f"{name} is not a valid sparse matrix: {error}") from None
     if csr.dtype.kind not in "biuf":
         raise InputError(f"{name} holds {csr.dtype}, but numbers are needed")
-    # Half the memory, and what SciPy itself would choose.
-    if csr.indices.dtype != np.int32 and csr.nnz <= np.iinfo(np.int32).max:
-        parts = (csr.data, csr.indices.astype(np.int32), csr.indptr.astype(np.int32))
-        csr = csr_array(parts, shape=csr.shape)
     return csr
 
 

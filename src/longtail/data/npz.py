@@ -28,8 +28,9 @@ import numpy as np
 from scipy.sparse import csc_array, csr_array
 
 from longtail.data.files import MAX_RATIO, RATIO_FREE, PathLike, excerpt, open_regular
-from longtail.data.xmc import MAX_SIZE, canonical, check_same_rows, merge, repeats_message
+from longtail.data.xmc import canonical, check_same_rows, merge, repeats_message
 from longtail.errors import DataError, DataWarning
+from longtail.matrix import MAX_COLUMNS, index_fault, pointer_fault
 
 MAX_HEADER = 4096  # bytes before the numbers of an array
 _COMPRESSED = ("data", "indices", "indptr")
@@ -140,8 +141,8 @@ class _File:
 
     def _shape(self, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]) -> tuple[int, int]:
         sizes = self._array(archive, members, "shape", "iu").tolist()
-        if len(sizes) != 2 or not all(0 <= size <= MAX_SIZE for size in sizes):
-            self._refuse(f"shape {sizes!s:.80}", f"two whole numbers from 0 to {MAX_SIZE}")
+        if len(sizes) != 2 or not all(0 <= size <= MAX_COLUMNS for size in sizes):
+            self._refuse(f"shape {sizes!s:.80}", f"two whole numbers from 0 to {MAX_COLUMNS}")
         if self.form != "csr":  # here the number of rows is a mere promise
             self._check_promise("rows", 4 * sizes[0])
         return sizes[0], sizes[1]
@@ -177,10 +178,10 @@ class _File:
             return np.bincount(row, minlength=self.shape[0]), column[order], data[order]
         n_major, n_minor = self.shape if self.form == "csr" else self.shape[::-1]
         indices, indptr = self._indices("indices", n_minor, data), self.arrays["indptr"]
-        if indptr.dtype.kind not in "iu" or indptr.size != n_major + 1 or indptr[0] != 0 or indptr[-1] != data.size:
-            self._refuse("an indptr that does not fit", f"{n_major + 1:,} whole numbers from 0 to {data.size:,}")
-        if not (indptr[1:] >= indptr[:-1]).all():
-            self._refuse("an indptr that falls", "one that never falls")
+        if fault := pointer_fault(indptr, n_major, data.size):
+            self._refuse(
+                f"an unusable indptr ({fault})", f"{n_major + 1:,} whole numbers that rise from 0 to {data.size:,}"
+            )
         if self.form == "csc":
             rows = csc_array((data, indices, indptr.astype(np.int64)), shape=self.shape).tocsr()
             return np.diff(rows.indptr), rows.indices.astype(np.int32), rows.data
@@ -188,12 +189,10 @@ class _File:
 
     def _indices(self, name: str, size: int, data: np.ndarray) -> np.ndarray:
         array = self.arrays[name]
-        if array.dtype.kind not in "iu" or array.size != data.size:
-            self._refuse(
-                f"{array.size:,} entries of {array.dtype} in {name}", f"{data.size:,} whole numbers, as in data"
-            )
-        if array.size and not 0 <= array.min() <= array.max() < size:
-            self._refuse(f"{name} from {array.min()} to {array.max()}", f"numbers from 0 to {size - 1}")
+        if array.size != data.size:
+            self._refuse(f"{array.size:,} entries in {name}", f"{data.size:,}, as in data")
+        if fault := index_fault(array, size, name=name):
+            self._refuse(f"unusable numbers ({fault})", f"whole numbers from 0 to {size - 1}")
         return array.astype(np.int32)
 
     def _values(self, labels: bool) -> np.ndarray:

@@ -21,6 +21,7 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, 
 
 from longtail import check, content
 from longtail.errors import InputError, ModelError
+from longtail.matrix import MAX_COLUMNS, canonical_csr
 
 KINDS = ("tfidf", "hashing")
 ANALYZERS = ("word", "char", "char_wb")
@@ -142,7 +143,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         return counts
 
     def _weigh(self, counts: Any) -> csr_array:
-        return check.canonical_csr(self.weights_.transform(counts, copy=False))
+        return canonical_csr(self.weights_.transform(counts, copy=False))
 
     def _counter(self, vocabulary: dict[str, int] | None = None) -> CountVectorizer | HashingVectorizer:
         pattern = rf"(?u)\b\w{{{self.min_token_length},}}\b" if self.analyzer == "word" else None
@@ -183,7 +184,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):
         for name in ("min_df", "max_features", "min_token_length", "n_hash_features"):
             if name != "max_features" or self.max_features is not None:
                 check.number(self, name, least=1, whole=True)
-        for name, most in (("min_token_length", MAX_TOKEN_LENGTH), ("n_hash_features", check.MAX_COLUMNS)):
+        for name, most in (("min_token_length", MAX_TOKEN_LENGTH), ("n_hash_features", MAX_COLUMNS)):
             if getattr(self, name) > most:
                 raise InputError(
                     f"The '{name}' parameter of TextFeatures must be at most {most}. Got {getattr(self, name)} instead."

@@ -39,9 +39,9 @@ from longtail.compiled import frozen
 from longtail.data import xmc_kernel
 from longtail.data.files import MAX_LINE, PathLike, after_mark, excerpt, iter_chunks, line_too_long, name_of
 from longtail.errors import DataError, DataWarning
+from longtail.matrix import MAX_COLUMNS
 
 CHUNK = 2 << 20  # bytes parsed at once: small beside the arrays, large beside the cost of a call
-MAX_SIZE = 2**31 - 1  # rows, features, labels
 FLOAT32_OVERFLOW = (2 - 2**-24) * 2.0**127  # the smallest double that rounds to infinity
 
 _LINE = re.compile(rb"[^\n]*")
@@ -216,8 +216,10 @@ class _Text:
         self.sizes = {}
         for noun, word in zip(self.layout.header, words, strict=True):
             digits = word[0].lstrip(b"0") or b"0"
-            if not word[0].isdigit() or len(digits) > 10 or int(digits) > MAX_SIZE:
-                reason = f"found {excerpt(word[0])}, expected the number of {noun}, a whole number from 0 to {MAX_SIZE}"
+            if not word[0].isdigit() or len(digits) > 10 or int(digits) > MAX_COLUMNS:
+                reason = (
+                    f"found {excerpt(word[0])}, expected the number of {noun}, a whole number from 0 to {MAX_COLUMNS}"
+                )
                 raise DataError(self.name, reason, line=1, column=word.start() + 1)
             self.sizes[noun] = int(digits)
         self.lines = 1
@@ -262,7 +264,7 @@ class _Text:
 
     def _last(self, noun: str) -> int:
         """The last number that a feature or a label may have, which is the one before the first if there is none."""
-        size = MAX_SIZE if self.sizes is None else self.sizes.get(noun + "s", 0)
+        size = MAX_COLUMNS if self.sizes is None else self.sizes.get(noun + "s", 0)
         return size - 1 + (self.first_feature if noun == "feature" else 0)
 
     # --- the end -----------------------------------------------------------------------------------------------------

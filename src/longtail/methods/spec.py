@@ -19,7 +19,7 @@ YES_NO = {"yes": True, "no": False}
 
 
 def parse(text: Any, choices: Mapping[str, Callable[..., Any]], where: str) -> tuple[str, dict[str, Any]]:
-    """The name and the options in `text`. `where` begins the message of an error, as in "The 'start' parameter of …"."""
+    """The name and the options in `text`. `where` begins error messages: "The 'start' parameter of …"."""
     name, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if name not in choices:
         words = ", ".join(repr(word) for word in choices)

@@ -18,6 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from longtail.errors import InputError
+from longtail.matrix import one_label_per_row
 from longtail.metrics.hits import Hits, find_hits, first_columns
 from longtail.metrics.multiclass import accuracy_of, macro_f1_of
 from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, psndcg, psp, weights_from_counts
@@ -111,7 +112,7 @@ def evaluate(
     hits = find_hits(Y, top, max(ks), n_labels=None if train is None else train.n_labels)
     counted = train or hits.truth
     inv_p = None if train is None else weights_from_counts(train.counts, train.n_rows, A=A, B=B)
-    multiclass = hits.truth.is_multiclass
+    multiclass = one_label_per_row(hits.truth)
 
     by_band: dict[str, dict[str, float]] = {}
     for name, members in split_bands(counted.counts, edges).items():

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from longtail.errors import InputError
+from longtail.matrix import one_label_per_row
 from longtail.metrics.hits import Hits, find_hits
 
 
@@ -46,7 +47,7 @@ def macro_f1_of(hits: Hits) -> float:
 
 
 def _one_label_each(hits: Hits) -> Hits:
-    if not hits.truth.is_multiclass:
+    if not one_label_per_row(hits.truth):
         sizes = hits.truth.sizes
         row = int((sizes != 1).argmax())
         raise InputError(

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from longtail import check
 from longtail.errors import InputError
-
-MAX_LABELS = np.iinfo(np.int32).max  # label ids are int32 everywhere; a larger number is a hash or a mistake
+from longtail.matrix import MAX_COLUMNS, canonical_csr, indicator
 
 
 @dataclass(frozen=True)
@@ -41,20 +39,15 @@ class Truth:
         """How many rows each label has."""
         return np.bincount(self.indices, minlength=self.n_labels)
 
-    @property
-    def is_multiclass(self) -> bool:
-        """Exactly one label in every row."""
-        return bool((self.sizes == 1).all())
-
 
 def read_truth(Y: Any, *, name: str = "Y", n_labels: int | None = None) -> Truth:
     """Check `Y`. Class ids do not say how many classes there are: `n_labels` does, or else the largest id."""
     truth = _from_sparse(Y, name) if sparse.issparse(Y) else _from_ids(Y, name, n_labels)
     if truth.n_rows == 0:
         raise InputError(f"{name} has no rows, so there is nothing to measure; give at least one row of true labels")
-    if truth.n_labels > MAX_LABELS:
+    if truth.n_labels > MAX_COLUMNS:
         raise InputError(
-            f"{name} has {truth.n_labels:,} labels, more than the {MAX_LABELS:,} that can be counted; "
+            f"{name} has {truth.n_labels:,} labels, more than the {MAX_COLUMNS:,} that can be numbered; "
             "number the labels that occur from 0, without gaps"
         )
     if n_labels is not None and truth.n_labels != n_labels:
@@ -69,15 +62,10 @@ def _from_sparse(Y: Any, name: str) -> Truth:
     if Y.ndim != 2:
         raise InputError(f"{name} is sparse but has {Y.ndim} dimension; give a matrix with one column per label")
     try:
-        matrix = check.canonical_csr(Y)
+        matrix = canonical_csr(Y)
     except ValueError as error:
-        raise InputError(f"{name} is not a valid sparse matrix ({error}); build it anew") from error
-    wrong = (matrix.data != 0) & (matrix.data != 1)
-    if wrong.any():
-        raise InputError(f"{name} holds the value {matrix.data[wrong][0]}; mark a true label by 1 and any other by 0")
-    if not matrix.data.all():
-        matrix = matrix.copy()
-        matrix.eliminate_zeros()
+        raise InputError(f"{name} is not a valid sparse matrix ({error}); build it again") from error
+    matrix = indicator(matrix, name)
     return Truth(matrix.indices, matrix.indptr, matrix.shape[1])
 
 

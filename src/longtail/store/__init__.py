@@ -1,4 +1,4 @@
-"""Model folders: what a model is on disk. `longtail.folder` knows files and checksums, this room knows their meaning."""
+"""Model folders: what a model is on disk. `longtail.folder` knows files and checksums, this room their meaning."""
 
 from longtail.store.model import Provenance, model_id, model_size, read_model, write_model
 

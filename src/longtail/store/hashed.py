@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from longtail import content
+from longtail import content, matrix
 from longtail.errors import ModelError
 from longtail.models import HashedModel
 from longtail.models.buckets import LINKS, LinearBuckets
@@ -99,7 +99,7 @@ def _check_buckets(buckets: LinearBuckets, n_features: int, where: Path) -> None
         if len(codes) != len(columns):
             raise ModelError(where, f"W_codes has {len(codes):,} numbers for {len(columns):,} columns")
         return
-    if ends.size != shape[0] + 1 or ends[0] != 0 or ends[-1] != codes.size or (ends[1:] < ends[:-1]).any():
+    if matrix.pointer_fault(ends, shape[0], codes.size):
         raise ModelError(
             where, f"W_ends does not divide {codes.size:,} weights among {n_features:,} features and the bias"
         )

@@ -16,12 +16,12 @@ import numpy as np
 from longtail import content, folder
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
+from longtail.matrix import MAX_COLUMNS
 from longtail.models import Model
 from longtail.store import hashed, linear
 from longtail.store.meta import member
 from longtail.training import Training, is_timing
 
-MAX_COLUMNS = 2**31 - 1
 KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}  # member `model` -> how to write and read it
 
 
@@ -80,7 +80,7 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
     bias = member(meta, "bias", float, where)
     if kind not in KINDS:
         raise ModelError(where, f"holds a model of a kind that this version lacks; it knows {', '.join(KINDS)}")
-    if not 0 <= n_labels <= MAX_COLUMNS or not 0 <= n_features < MAX_COLUMNS or not 0 <= bias < math.inf:
+    if not 0 <= n_labels <= MAX_COLUMNS or not 0 <= n_features <= MAX_COLUMNS or not 0 <= bias < math.inf:
         raise ModelError(where, f"n_labels {n_labels}, n_features {n_features} and bias {bias} cannot all be true")
     own = KINDS[kind].from_arrays(arrays, meta, n_labels, n_features, bias, where)
     pipeline = meta.get("text_features")

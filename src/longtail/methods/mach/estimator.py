@@ -14,12 +14,13 @@ from sklearn.utils import check_random_state
 
 from longtail import check
 from longtail.errors import InputError
+from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier, Progress
 from longtail.methods.mach import hashing
 from longtail.methods.mach.bases import check_base, fit_bases
 from longtail.methods.mach.plan import Plan, plan
 from longtail.methods.mach.training import SCHEDULES, Descent
-from longtail.models import HashedModel, unit_rows
+from longtail.models import HashedModel
 from longtail.models.buckets import WEIGHTS
 from longtail.models.hashed import AGGREGATES
 from longtail.models.hashing import MAX_BUCKETS, Hashes
@@ -259,7 +260,7 @@ class Mach(ExtremeClassifier):
         hashes = self._hashes(Y.shape[1], range(repetition, repetition + 1), seed)
         if hashes is None or (hashes.perfect and repetition):
             raise InputError(f"{Y.shape[1]} labels in {self.n_buckets} buckets need no hashing: repetition 0 is all")
-        return self._train(unit_rows(X) if self.normalize else X, Y, hashes, seed, lambda done, total: None)[0]
+        return self._train(normalize_rows(X) if self.normalize else X, Y, hashes, seed, lambda done, total: None)[0]
 
     def _seed(self) -> int:
         state = self.random_state

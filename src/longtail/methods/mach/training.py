@@ -30,8 +30,8 @@ import scipy.sparse as sp
 from longtail import parallel
 from longtail.compiled import csr_parts, csr_pattern, frozen
 from longtail.errors import InputError
+from longtail.matrix import row_squares
 from longtail.methods.mach import softmax_kernels as kernels
-from longtail.models import row_squares
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashing import Hashes
 

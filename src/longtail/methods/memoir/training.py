@@ -10,12 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail import metrics
+from longtail.matrix import row_squares
 from longtail.methods.memoir.oracles import Oracle
 from longtail.methods.memoir.presets import Settings
 from longtail.methods.memoir.report import Examiner
 from longtail.methods.memoir.sgd import Pairs, Penalty, Schedule, train
 from longtail.methods.memoir.store import Labels, Rows
-from longtail.models import LinearModel, row_squares
+from longtail.models import LinearModel
 from longtail.topk import TopK
 
 LOOKS = 200  # calls of `progress` at most

@@ -30,14 +30,14 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.compiled import frozen
+from longtail.matrix import row_squares, stack_rows
 from longtail.methods.one_vs_all import dual_kernels as kernels
 from longtail.methods.one_vs_all.lanes import Rows, Space
 from longtail.methods.one_vs_all.newton import Newton
 from longtail.methods.one_vs_all.outcome import Outcome, Status
-from longtail.methods.one_vs_all.problem import Features, Problem, stack_rows
+from longtail.methods.one_vs_all.problem import Features, Problem
 from longtail.methods.one_vs_all.starts import First
 from longtail.methods.one_vs_all.verify_kernels import LANES, verify
-from longtail.models import row_squares
 
 BLOCK_LABELS = 512
 MAX_SQUARE = 1e12  # |x|^2 of the longest row

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from longtail import check, parallel
 from longtail.errors import InputError
+from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import starts
 from longtail.methods.one_vs_all.assembly import Assembly
@@ -18,7 +19,7 @@ from longtail.methods.one_vs_all.dual import Dual, rows_of, suits_float32
 from longtail.methods.one_vs_all.newton import LOSSES, Newton
 from longtail.methods.one_vs_all.outcome import Outcome, Status
 from longtail.methods.one_vs_all.problem import Features, Problem, as_dense
-from longtail.models import LinearModel, unit_rows
+from longtail.models import LinearModel
 
 SOLVERS = ("auto", "dual", "newton")
 TOL = 0.01
@@ -205,7 +206,7 @@ class OneVsAll(ExtremeClassifier):
             raise InputError("labels must be a list of one or more column numbers of Y")
         if labels.min() < 0 or labels.max() >= Y.shape[1]:
             raise InputError(f"labels must be column numbers of Y, from 0 to {Y.shape[1] - 1}")
-        solver = self._solver(unit_rows(X) if self.normalize else X, Y)
+        solver = self._solver(normalize_rows(X) if self.normalize else X, Y)
         W, outcome = solver.solve(labels.astype(np.int64))
         p = solver.problem
         return LinearModel(W, p.n_features, p.bias, unit_rows=bool(self.normalize)), outcome

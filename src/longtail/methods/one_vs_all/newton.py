@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.matrix import stack_rows
 from longtail.methods.one_vs_all import newton_kernels as kernels
 from longtail.methods.one_vs_all import starts
 from longtail.methods.one_vs_all.outcome import Outcome
-from longtail.methods.one_vs_all.problem import Problem, stack_rows
+from longtail.methods.one_vs_all.problem import Problem
 
 LOSSES = {"squared_hinge": kernels.SQUARED_HINGE, "logistic": kernels.LOGISTIC}
 BLOCK_WORK = 200_000_000  # entries of X times labels in a block: about a second, so progress and Ctrl-C are prompt

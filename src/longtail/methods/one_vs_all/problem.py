@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -83,18 +82,3 @@ class Problem:
     def newton_space(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The buffers of a thread that runs Newton: vectors over rows, over features, and a list of rows."""
         return np.empty((4, self.n_samples)), np.empty((6, self.D)), np.empty(self.n_samples, np.uint32)
-
-
-def stack_rows(parts: Sequence[sp.csr_array], order: np.ndarray) -> sp.csr_array:
-    """The rows of all parts, one after the other, taken in this order (a row may be taken twice, or not at all)."""
-    part_of = np.repeat(np.arange(len(parts)), [part.shape[0] for part in parts])
-    row_of = np.concatenate([np.arange(part.shape[0]) for part in parts])
-    lengths = np.concatenate([np.diff(part.indptr) for part in parts]).astype(np.int64)[order]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
-    data, indices = np.empty(indptr[-1], np.float32), np.empty(indptr[-1], index_type)
-    for target, source in enumerate(order):
-        part, row = parts[part_of[source]], row_of[source]
-        taken, into = slice(*part.indptr[row : row + 2]), slice(*indptr[target : target + 2])
-        data[into], indices[into] = part.data[taken], part.indices[taken]
-    return sp.csr_array((data, indices, indptr.astype(index_type)), shape=(len(order), parts[0].shape[1]))

@@ -35,11 +35,11 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.compiled import csr_parts, frozen
+from longtail.matrix import row_squares
 from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
 from longtail.methods.pd_sparse.table_kernels import dual_parts
 from longtail.methods.pd_sparse.weights import Weights
-from longtail.models import row_squares
 
 MEMBER = np.dtype([("label", np.uint32), ("alpha", np.float64)])
 BATCH, BATCHES = 256, 64  # rows searched at a time; but a pass has so many batches at the least
