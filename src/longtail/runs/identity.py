@@ -1,4 +1,4 @@
-"""What makes two runs the same: library versions, method, parameters, data and plan. Their fingerprint marks every part.
+"""What makes two runs the same: library versions, method, parameters, data and plan. Their fingerprint marks all parts.
 
 Only runs of the same fingerprint share parts: another data set, parameter or version would give other bytes.
 """
@@ -38,7 +38,7 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
     for array in arrays:
         array = np.asarray(array)
         total.update(f"{array.dtype.str}{array.shape}".encode())
-        total.update(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return total.hexdigest()[:32]
 
 

@@ -2,7 +2,7 @@
 
     LONGTAIL PACK 1\\n     16 bytes
     length                8 bytes, little-endian: of the manifest with its padding
-    manifest              sealed JSON: kind, meta data, dtype, shape and offset of every array, bytes and CRC-32 of the rest
+    manifest              sealed JSON: kind, meta data, dtype, shape and offset of every array, size and CRC-32 of all
     arrays                raw, each at a multiple of 64 bytes
 
 A part is many small arrays, and one file costs one flush to disk where a folder would cost one for each array. The same
@@ -135,5 +135,5 @@ def _plain(name: str, array: np.ndarray) -> np.ndarray:
 
 def _chunks(array: np.ndarray) -> Iterator[memoryview]:
     """The bytes of an array, then zeros up to the next multiple of 64."""
-    yield memoryview(array.reshape(-1).view(np.uint8))
+    yield array.reshape(-1).view(np.uint8).data
     yield memoryview(bytes(-array.nbytes % ALIGNMENT))

@@ -1,13 +1,13 @@
 """The folder of a run.
 
-    run/
-      run.json, plan_*.npy    the manifest: versions, method, parameters, data and plan, and their fingerprint
-      lock                    held by the process that trains
-      events.jsonl            progress, retries and failures, for `longtail runs`
-      data/                   X and Y for workers in other processes, memory-mapped
-      parts/
-        00000012.part         the solution of block 12
-        00000012.state        how far block 12 is, if it takes long
+run/
+  run.json, plan_*.npy    the manifest: versions, method, parameters, data and plan, and their fingerprint
+  lock                    held by the process that trains
+  events.jsonl            progress, retries and failures, for `longtail runs`
+  data/                   X and Y for workers in other processes, memory-mapped
+  parts/
+    00000012.part         the solution of block 12
+    00000012.state        how far block 12 is, if it takes long
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -32,8 +32,7 @@ from longtail.runs.events import Log
 from longtail.runs.identity import Identity, differences, fingerprint
 from longtail.runs.lock import Lock
 
-SAVE_SECONDS = 5.0  # at least this long between two states of a block,
-SAVE_COST = 0.03  # and saving may take this share of the time
+SAVE_COST = 0.03  # share of the time that saving states may take
 _NUMBER = re.compile(r"(\d{8,})\.(part|state)")
 Arrays = Mapping[str, np.ndarray]
 
@@ -51,6 +50,9 @@ class Planned(Protocol):
     def cost(self) -> float: ...
 
 
+B = TypeVar("B", bound=Planned)
+
+
 class Receipt(NamedTuple):
     """What remains in memory of a part that was written."""
 
@@ -60,8 +62,8 @@ class Receipt(NamedTuple):
 
 
 class Parts:
-    """The parts of a run, and the states of its unfinished blocks. Workers use it, too: it needs no lock, since the same
-    block always gives the same bytes."""
+    """The parts of a run, and the states of its unfinished blocks. Workers use it, too. It needs no lock, since the
+    same block always gives the same bytes."""
 
     def __init__(self, root: Path, mark: str) -> None:
         self.folder = root / "parts"
@@ -89,7 +91,7 @@ class Parts:
             raise ModelError(self.path(block, kind), f"is the {kind} of another run or block")
         return arrays, meta
 
-    def missing(self, blocks: Sequence[Planned]) -> list[Planned]:
+    def missing(self, blocks: Sequence[B]) -> list[B]:
         """The blocks without a sound part. A damaged part is removed, with a warning."""
         return [block for block in blocks if not self._is_sound(block.number)]
 
@@ -117,7 +119,7 @@ class Parts:
                 found.add(pack.read(path, "part")[1].get("run"))
         return found
 
-    def tidy(self, n_blocks: int) -> None:
+    def tidy(self) -> None:
         """Remove what a crash left: temporary files, and states of blocks whose part is there."""
         with sealed.os_errors(self.folder, "cannot be read"):
             for path in list(self.folder.iterdir()):
@@ -127,8 +129,8 @@ class Parts:
                     with suppress(OSError):
                         path.unlink()
 
-    def state(self, block: int, seconds: float = SAVE_SECONDS) -> State:
-        """Where a block keeps how far it is."""
+    def state(self, block: int, seconds: float) -> State:
+        """Where a block keeps how far it is, at most once in `seconds`."""
         return State(self, block, seconds)
 
 
@@ -177,7 +179,7 @@ class Run:
             self._lock = Lock(self.root / "lock").acquire()
         try:
             self._claim()
-            self.parts.tidy(len(self.blocks))
+            self.parts.tidy()
             with sealed.os_errors(self.root, "cannot write the run"):
                 self.log = Log(self.root)
         except BaseException:
@@ -238,10 +240,3 @@ class Run:
         }
         meta = {"identity": self.identity, "fingerprint": self.mark, "created": round(time.time(), 3)}
         folder.write(self.root, folder.RUN, plan, meta)
-
-
-def unfinished(parts: Parts, blocks: Sequence[Planned]) -> Iterator[int]:
-    """The numbers of the blocks whose part file is absent; files are not opened."""
-    for block in blocks:
-        if not parts.path(block.number).exists():
-            yield block.number
