@@ -140,12 +140,30 @@ class Recipe:
     mark: str
     save_seconds: float
 
-    def __call__(self) -> Callable[[int, parallel.Work], runs.Receipt]:
-        X, Y = runs.read_data(self.root / "data", self.mark)
+    def __call__(self, data: dict[str, np.ndarray] | None = None) -> Callable[[int, parallel.Work], Any]:
+        """What solves a block by its number: with the data of the run folder it writes the part and returns a receipt;
+        with `data`, where the folder is out of sight, it returns the part for `accept`."""
+        X, Y = runs.read_data(self.root / "data", self.mark) if data is None else runs.matrices_of(data)
         problem = self.maker._problem(X, Y)
         blocks = {block.number: block for block in problem.blocks()}
-        solver = Solver(problem, runs.Parts(self.root, self.mark), self.save_seconds)
-        return lambda number, work: solver(blocks[number], work)
+        if data is None:
+            solver = Solver(problem, runs.Parts(self.root, self.mark), self.save_seconds)
+            return lambda number, work: solver(blocks[number], work)
+
+        def solved(number: int, work: parallel.Work) -> tuple[int, dict[str, np.ndarray], float]:
+            begin = time.perf_counter()
+            part = problem.solve(blocks[number], work)
+            return number, _to_arrays(part), time.perf_counter() - begin
+
+        return solved
+
+    def shipped(self) -> dict[str, np.ndarray]:
+        """The data, for workers that do not see the run folder."""
+        return runs.arrays_of(*runs.read_data(self.root / "data", self.mark))
+
+    def accept(self, result: tuple[int, dict[str, np.ndarray], float]) -> runs.Receipt:
+        """Write a part that came back from such a worker."""
+        return runs.Parts(self.root, self.mark).write(*result)
 
 
 def _in_folder(job: Job, progress: Progress, root: Path, workers: parallel.Workers) -> tuple[Model, Training]:

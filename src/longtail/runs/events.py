@@ -29,6 +29,8 @@ class Log:
         self._path = root / NAME
         self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         self._beat = float("-inf")
+        if self._path.stat().st_size:
+            os.write(self._handle, b"\n")  # ends the line that a crash may have left
 
     def add(self, event: str, **facts: Any) -> None:
         """Append one line, in one write."""
@@ -36,7 +38,7 @@ class Log:
         if len(line) >= MAX_LINE:
             raise ValueError(f"an event of {len(line)} characters is too long for one line")
         with sealed.os_errors(self._path, "cannot write the log of the run"):
-            os.write(self._handle, f"\n{line}\n".encode())  # begins a line of its own, whatever a crash left
+            os.write(self._handle, f"{line}\n".encode())
 
     def progress(self, share: float) -> None:
         """Note the share of the whole work that is done; most calls do nothing."""
