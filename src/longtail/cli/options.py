@@ -118,7 +118,7 @@ def _entry(rest: str, lines: list[str]) -> tuple[str | None, str]:
 
 
 def with_options(function: Callable[..., None], groups: Groups) -> Callable[..., None]:
-    """`function` with additional options. The given options of a group arrive as a dict, in the keyword of that name."""
+    """`function` with additional options. Those of a group arrive as a dict in the keyword of that name."""
     own = inspect.signature(function, eval_str=True)
 
     def command(**given: Any) -> None:
