@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -86,8 +86,9 @@ def _in_memory(job: Job, progress: Progress) -> tuple[Model, Training]:
         begin = time.perf_counter()
         return replace(problem.solve(block, work), seconds=time.perf_counter() - begin)
 
-    for part in parallel.solve(timed, problem.blocks(), job.n_jobs, progress):
-        assembly.add(part)
+    with closing(parallel.solve(timed, problem.blocks(), job.n_jobs, progress)) as parts:
+        for part in parts:
+            assembly.add(part)
     progress(1.0)
     return assembly.result()
 
@@ -213,8 +214,9 @@ def _solve_missing(
 
     try:
         results = parallel.dispatch(engine, missing, limits=workers.limits, progress=progress, failed=failed)
-        for receipt in results:
-            run.log.add("solved", block=receipt.block, seconds=round(receipt.seconds, 3), bytes=receipt.bytes)
+        with closing(results):
+            for receipt in results:
+                run.log.add("solved", block=receipt.block, seconds=round(receipt.seconds, 3), bytes=receipt.bytes)
     except parallel.Unsolved as error:
         unsolved = {missing[key].number: reason for key, reason in error.blocks.items()}
         for key in error.blocks:

@@ -1,8 +1,8 @@
 """Blocks on a Ray cluster: the user's, or one of this machine only.
 
-Ray starts processes on nodes and tells when one is lost; attempts, time-outs and all else are `dispatch`'s, so Ray's own
-retries are off. Where all nodes see the run folder, workers read the data from it and write parts into it. Where some do
-not, the data is sent to every node once, and parts come back to the driver, at most one per slot at a time.
+Ray starts processes on nodes and tells when one is lost. Attempts and time-outs are counted by `dispatch`, so Ray's own
+retries are off. Where all nodes see the run folder, workers read the data from it and write parts into it. Where some
+do not, the data is sent to every node once, and parts come back to the driver, at most one per slot at a time.
 
 Ray sends functions and results in its own pickled form, and whoever it lets in can run code: connect only to a cluster
 that you trust. Ray listens on all interfaces even on a single machine, so the extra asks for a release (2.59) that lets
@@ -178,16 +178,17 @@ class Cluster(Engine):
         self.ray.cancel(answer, force=True)
 
     def reconnect(self) -> None:
-        if self.own:
-            self.ray.shutdown()
+        self.close()
         self._connect()
 
     def close(self) -> None:
+        if self.own:
+            self.ray.shutdown()  # ends the tasks of this driver, too
+            return
         for answer, _ in self.tasks.values():
             self.ray.cancel(answer, force=True)
+        self.ray.kill(self.board)
         self.tasks = {}
-        if self.own:
-            self.ray.shutdown()
 
 
 def _line(error: BaseException) -> str:
@@ -236,7 +237,7 @@ def _make_look() -> Callable[..., tuple[dict[str, str], bool]]:
     return look
 
 
-_READY: dict[tuple[Path, str, bool], Callable[[int, Work], Any]] = {}  # the task of the run that this worker process works for
+_READY: dict[tuple[Path, str, bool], Callable[[int, Work], Any]] = {}  # the task of the run that this process works for
 
 
 def _solve_block(
@@ -249,10 +250,11 @@ def _solve_block(
         share[0] = value
 
     def pulse() -> None:
-        board.put.remote(key, token, share[0])
         while not ended.wait(PULSE):
             board.put.remote(key, token, share[0])
 
+    ray = importlib.import_module("ray")
+    ray.wait([board.put.remote(key, token, 0.0)], timeout=10)  # from here on the limits of the block hold
     threading.Thread(target=pulse, daemon=True).start()
     try:
         run = (prepare.root, prepare.mark, data is None)

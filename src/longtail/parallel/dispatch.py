@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -113,7 +113,7 @@ def dispatch(
     expected: Callable[[Any], float] | None = None,
     progress: Callable[[float], None] = lambda share: None,
     failed: Callable[[int, int, str], None] | None = None,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """The results of all blocks, in the order in which they finish.
 
     expected : the seconds that a block takes, from a plan. Without a plan, the blocks seen so far tell.
@@ -150,7 +150,7 @@ class _Dispatch:
         self.begun_any = False
         self.reconnected = 0
 
-    def results(self) -> Iterator[Any]:
+    def results(self) -> Generator[Any, None, None]:
         self.thread = threading.get_ident()
         self.engine.start(len(self.blocks), self._sign)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -66,7 +66,7 @@ def solve(
     blocks: Sequence[Costed],
     n_jobs: int | None,
     progress: Callable[[float], None] = lambda share: None,
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """The results of `task` on all blocks, in the order in which they finish; the first error ends them all.
 
     progress : called in the calling thread with the share of the whole work that is done, from 0 to 1.
