@@ -253,7 +253,7 @@ def _stack(run: runs.Run, blocks: list[Block], assembly: _Assembly) -> list[Bloc
             arrays, seconds = run.parts.read(block.number)
             part = _from_arrays(block, arrays, seconds)
         except ModelError as error:
-            run.parts.discard(block.number, error)
+            run.parts.warn_of(block.number, error)
             damaged.append(block)
         else:
             assembly.add(part)

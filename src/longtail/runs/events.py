@@ -29,8 +29,12 @@ class Log:
         self._path = root / NAME
         self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         self._beat = float("-inf")
-        if self._path.stat().st_size:
-            os.write(self._handle, b"\n")  # ends the line that a crash may have left
+        try:
+            if os.fstat(self._handle).st_size:
+                os.write(self._handle, b"\n")  # ends the line that a crash may have left
+        except OSError:
+            os.close(self._handle)
+            raise
 
     def add(self, event: str, **facts: Any) -> None:
         """Append one line, in one write."""

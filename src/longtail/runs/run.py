@@ -92,7 +92,7 @@ class Parts:
         return arrays, meta
 
     def missing(self, blocks: Sequence[B]) -> list[B]:
-        """The blocks without a sound part. A damaged part is removed, with a warning."""
+        """The blocks without a sound part. There is a warning for each part that is damaged."""
         return [block for block in blocks if not self._is_sound(block.number)]
 
     def _is_sound(self, block: int) -> bool:
@@ -101,15 +101,13 @@ class Parts:
         try:
             self._read(block, "part")
         except ModelError as error:
-            self.discard(block, error)
+            self.warn_of(block, error)
             return False
         return True
 
-    def discard(self, block: int, error: ModelError) -> None:
-        """Drop a part that cannot be used: its block is solved again."""
+    def warn_of(self, block: int, error: ModelError) -> None:
+        """A part cannot be used; its block is solved again, and the new part replaces it."""
         warnings.warn(f"{error}; block {block} is solved again", DataWarning, stacklevel=2)
-        with sealed.os_errors(self.path(block), "cannot remove the damaged part"):
-            self.path(block).unlink(missing_ok=True)
 
     def marks(self) -> set[Any]:
         """The runs that the sound parts in this folder belong to."""
@@ -121,13 +119,12 @@ class Parts:
 
     def tidy(self) -> None:
         """Remove what a crash left: temporary files, and states of blocks whose part is there."""
-        with sealed.os_errors(self.folder, "cannot be read"):
-            for path in list(self.folder.iterdir()):
-                match = _NUMBER.fullmatch(path.name)
-                done = match is not None and match[2] == "state" and path.with_suffix(".part").exists()
-                if sealed.TEMPORARY.fullmatch(path.name) or done:
-                    with suppress(OSError):
-                        path.unlink()
+        for path in list(self.folder.iterdir()):
+            match = _NUMBER.fullmatch(path.name)
+            done = match is not None and match[2] == "state" and path.with_suffix(".part").exists()
+            if sealed.TEMPORARY.fullmatch(path.name) or done:
+                with suppress(OSError):
+                    path.unlink()
 
     def state(self, block: int, seconds: float) -> State:
         """Where a block keeps how far it is, at most once in `seconds`."""
@@ -178,9 +175,9 @@ class Run:
             self.parts.folder.mkdir(parents=True, exist_ok=True)
             self._lock = Lock(self.root / "lock").acquire()
         try:
-            self._claim()
-            self.parts.tidy()
             with sealed.os_errors(self.root, "cannot write the run"):
+                self._claim()
+                self.parts.tidy()
                 self.log = Log(self.root)
         except BaseException:
             self._lock.release()
@@ -227,8 +224,7 @@ class Run:
         if not marks <= {self.mark}:
             raise ModelError(error.path, f"{error.reason}; its parts are of another run, so it cannot be made again")
         warnings.warn(f"{error}; the manifest is made again from the data and the parts", DataWarning, stacklevel=2)
-        with sealed.os_errors(self.root, "cannot remove the damaged manifest"):
-            (self.root / folder.RUN.manifest).unlink(missing_ok=True)
+        (self.root / folder.RUN.manifest).unlink(missing_ok=True)
         self._write_manifest()
 
     def _write_manifest(self) -> None:
