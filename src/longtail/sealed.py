@@ -29,7 +29,7 @@ SEAL = "~crc32"  # the last member of a manifest: "~" sorts last
 
 
 def write_atomically(root: Path, fill: Callable[[IO[bytes]], Any], name: Callable[[], str]) -> str:
-    """tmp -> write -> fsync -> rename -> fsync of the folder; on any error the temporary file is gone."""
+    """Write a temporary file, fsync it, rename it, and fsync the folder. On any error the temporary file is removed."""
     temporary = root / f".longtail-{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
@@ -46,7 +46,7 @@ def write_atomically(root: Path, fill: Callable[[IO[bytes]], Any], name: Callabl
 
 
 def _sync_folder(root: Path) -> None:
-    if os.name == "nt":  # Windows has no handle to sync a folder with
+    if os.name == "nt":  # Windows cannot open a folder to sync it
         return
     handle = os.open(root, os.O_RDONLY)
     try:
@@ -57,7 +57,7 @@ def _sync_folder(root: Path) -> None:
 
 @contextmanager
 def os_errors(path: Path, problem: str) -> Iterator[None]:
-    """What the operating system refuses becomes a ModelError about the file it names, or else about `path`."""
+    """Turn an OSError into a ModelError about the file that it names, or else about `path`."""
     try:
         yield
     except OSError as error:
@@ -68,7 +68,7 @@ def os_errors(path: Path, problem: str) -> Iterator[None]:
 
 
 def seal(body: Mapping[str, Any]) -> bytes:
-    """The one way to spell a manifest, with the CRC-32 of everything else as its last member."""
+    """The bytes of a manifest, with the CRC-32 of all other members as its last member."""
     plain = json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
     complete = {**body, SEAL: zlib.crc32(plain.encode())}
     return (json.dumps(complete, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
@@ -86,7 +86,7 @@ def unseal(raw: bytes) -> dict[str, Any] | None:
 
 
 def shown(value: Any) -> str:
-    """A value of a stranger's manifest for a message of one line."""
+    """A value from a manifest that cannot be trusted, short enough for a message of one line."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a huge number"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -95,7 +95,7 @@ def shown(value: Any) -> str:
 
 
 def open_plain(path: Path) -> IO[bytes]:
-    """Open a regular file and nothing else: no link, folder, pipe or device."""
+    """Open a regular file; ModelError for a link, folder, pipe or device."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise ModelError(path, "is not a plain file")

@@ -24,7 +24,7 @@ class Threads(Engine):
     def start(self, n_blocks: int, sign: Callable[[Sign], None]) -> None:
         self.sign = sign
         self.stopped = threading.Event()
-        self.inline = self.threads == 1 or n_blocks == 1
+        self.inline = self.threads == 1 or n_blocks <= 1
         self.threads_each = self.threads if self.inline else max(1, self.threads // max(1, n_blocks))
         self.slots = 1 if self.inline else 2 * self.threads
         self.queue: list[tuple[int, Any]] = []
