@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -63,7 +64,7 @@ class Job:
 
 
 def solve(
-    job: Job, progress: Progress, run: str | Path | None = None, workers: parallel.Workers | None = None
+    job: Job, progress: Progress, run: str | os.PathLike[str] | None = None, workers: parallel.Workers | None = None
 ) -> tuple[Model, Training]:
     """The model of the job, and the record of its training."""
     workers = workers or parallel.Workers()

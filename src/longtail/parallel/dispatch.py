@@ -148,6 +148,7 @@ class _Dispatch:
         self.longest = 0.0
         self.news = time.monotonic()  # the last receipt or sign of life
         self.begun_any = False
+        self.callback_error: Exception | None = None
         self.reconnected = 0
 
     def results(self) -> Generator[Any, None, None]:
@@ -157,7 +158,10 @@ class _Dispatch:
             self.news = time.monotonic()
             while self.waiting or self.running:
                 self._fill()
-                for event in self.engine.wait(LOOK_SECONDS):
+                events = self.engine.wait(LOOK_SECONDS)
+                if self.callback_error is not None:
+                    raise self.callback_error
+                for event in events:
                     run = self.running.pop(event.key, None)
                     if run is None:  # ended after it was given up
                         continue
@@ -192,7 +196,15 @@ class _Dispatch:
             run.share = min(1.0, max(run.share, sign.share))
             self.begun_any = True
             if threading.get_ident() == self.thread:
-                self.progress(self._share())
+                self._report_inside()
+
+    def _report_inside(self) -> None:
+        """Report progress from within a block. An error in the callback is no failure of the block."""
+        try:
+            self.progress(self._share())
+        except Exception as error:
+            self.callback_error = error
+            raise
 
     def _share(self) -> float:
         under_way = sum(run.share * self.blocks[key].cost for key, run in list(self.running.items()))

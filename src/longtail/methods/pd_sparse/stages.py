@@ -260,9 +260,8 @@ class StagedTraining:
         if self.best_point is not None:
             strength = np.array([self.best_point.C, self.best_point.lam])
             best = {**self.best_point.members.state(), "strength": strength}
-        return joined(
-            own={"scalars": scalars}, passes=pass_figures(self.history), best=best, solver=self.solver.state()
-        )
+        passes, solver = pass_figures(self.history), self.solver.state()
+        return joined(own={"scalars": scalars}, passes=passes, best=best, solver=solver)
 
     def _continue(self, saved: Arrays | None) -> None:
         """Go through the passes of an interrupted attempt once more, without a solver: every decision depends on their
@@ -270,6 +269,8 @@ class StagedTraining:
         if saved is None:
             return
         self.earlier = deque(passes_of(of(saved, "passes")))
+        visited, self.before_post_solve = of(saved, "own")["scalars"].tolist()
+        self.visited = int(visited)
         self.saved = saved
         self.resting = self.solver
         self.solver = cast(FrankWolfe, _NoSolver())
@@ -280,8 +281,6 @@ class StagedTraining:
         if not self.earlier:
             self.solver = self.resting
             self.solver.restore(of(self.saved, "solver"))
-            visited, self.before_post_solve = of(self.saved, "own")["scalars"].tolist()
-            self.visited = int(visited)
             best = of(self.saved, "best")
             if best:
                 C, lam = best.pop("strength").tolist()

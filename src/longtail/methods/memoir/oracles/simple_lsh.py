@@ -99,8 +99,8 @@ class SimpleLSH(CandidateOracle):
         self.max_length *= factor
 
     def state(self) -> dict[str, np.ndarray]:
-        own = {"projections": self.projections, "codes": self.codes, "max_length": np.array(self.max_length)}
-        return {**super().state(), **own}
+        length = np.array(self.max_length)
+        return {**super().state(), "projections": self.projections, "codes": self.codes, "max_length": length}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
         super().restore(state)
