@@ -1,8 +1,8 @@
-"""Small data and all methods with a few variants, for tests of runs. Importable by processes that are killed."""
+"""Small data and all methods with a few variants, for tests of runs."""
 
 from __future__ import annotations
 
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,19 +37,12 @@ def data(rows: int = 240, features: int = 60, labels: int = 24) -> tuple[sp.csr_
     return sp.csr_array(X), Y
 
 
-def fit(kind: str, run: Path | None = None, progress=None, save_seconds: float = 0.0, workers="threads"):
+def fit(kind: str, run: Path | None = None, progress=None, workers="threads", silence: float = 60.0):
     X, Y = data()
-    who = parallel.Workers.of(workers)
-    who = parallel.Workers(who.kind, who.count, who.address, who.limits, save_seconds)
+    who = replace(parallel.Workers.of(workers), limits=parallel.Limits(silence=silence), save_seconds=0.0)
     return KINDS[kind]().fit(X, Y, run=run, progress=progress, workers=who)
 
 
 def model_id(clf, path: Path) -> str:
     clf.save(path)
     return store.model_id(path)
-
-
-if __name__ == "__main__":  # python -m tests.runs.problems KIND RUN MODEL [WORKERS]
-    kind, run, model, *more = sys.argv[1:]
-    print("begin", flush=True)
-    fit(kind, Path(run), workers=more[0] if more else "threads").save(model)

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +21,8 @@ from longtail.errors import DataWarning, ModelError, RunError
 from longtail.runs import identity, pack
 from longtail.runs.events import Log, summary
 from longtail.runs.lock import Lock, is_held
+from tests.runs.disk import fail_at_every_step
 from tests.runs.toy import Toy, data, marks
-from tests.store.faults import Faults
 
 X, Y = data()
 NAMES = [f"label {number}" for number in range(Y.shape[1])]
@@ -291,45 +290,7 @@ def test_a_failed_start_gives_the_lock_back(tmp_path):
 def test_a_fault_at_any_step_loses_nothing(memory_path, monkeypatch, code, forever, size):
     """Fail at the first call to the disk, the second, and so on; each time the run goes on and ends well."""
     monkeypatch.delenv("TOY_MARKS")
-    fired, seen, expected = 0, set(), Toy(size).fit(X, Y).model_.W
-    workers = parallel.Workers(save_seconds=0.0)
-    for first in range(1, 2000):
-        root = memory_path / "run"
-        shutil.rmtree(root, ignore_errors=True)
-
-        def fail():
-            raise OSError(code, os.strerror(code))
-
-        faults = Faults(first, fail, forever=forever)
-        with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # a part that could not be read, for example
-            faults.install(lambda place, name, value, patch=patch: patch.setattr(place, name, value, raising=False))
-            patch.setattr("longtail.runs.lock.open", faults._open, raising=False)
-            patch.setattr(os, "write", faults._guarded(os.write))
-            try:
-                clf, said = fit(root, size=size, n_jobs=1, workers=workers), None
-            except (ModelError, RunError) as error:
-                clf, said = None, error
-        if said is not None:
-            seen.add(type(said).__name__)
-            assert "\n" not in str(said)
-            assert str(memory_path) in str(said)
-        fired += faults.fired
-        done = {path.name: path.read_bytes() for path in root.glob("parts/*.part")} if root.exists() else {}
-        if clf is None:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # whatever has the name of a part is sound
-                clf = fit(root, size=size, n_jobs=1, workers=workers)
-            for name, raw in done.items():
-                assert (root / "parts" / name).read_bytes() == raw
-        assert [clf.model_.W.data.tobytes(), clf.model_.W.indices.tobytes()] == [
-            expected.data.tobytes(),
-            expected.indices.tobytes(),
-        ]
-        if not faults.fired:
-            break
-    assert fired > 40
-    assert "ModelError" in seen
+    assert fail_at_every_step(memory_path, code, forever=forever, size=size) > 40
 
 
 def test_a_folder_that_vanishes_is_one_line(tmp_path, monkeypatch):
@@ -353,6 +314,7 @@ def test_a_read_only_folder_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr("longtail.sealed.open", refuse, raising=False)
     with pytest.raises(ModelError, match="Read-only file system"):
         fit(tmp_path / "new")
+    monkeypatch.undo()
     monkeypatch.setattr("longtail.runs.lock.open", refuse, raising=False)
     with pytest.raises(ModelError, match=r"run/lock: cannot write the run: Read-only file system"):
         fit(tmp_path / "run")
