@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail import folder
+from longtail import sealed
 from longtail.cli import train as verb
 
 
@@ -127,14 +127,14 @@ def test_labels_that_stop_early_are_one_warning_and_a_figure(run, tmp_path):
 
 @pytest.mark.parametrize("moment", [0, 2, 3])
 def test_ctrl_c_while_saving_leaves_nothing(run, files, tmp_path, monkeypatch, moment):
-    write, calls = folder._write_atomically, iter(range(99))
+    write, calls = sealed.write_atomically, iter(range(99))
 
     def interrupted(*words):
         if next(calls) == moment:
             raise KeyboardInterrupt
         return write(*words)
 
-    monkeypatch.setattr(folder, "_write_atomically", interrupted)
+    monkeypatch.setattr(sealed, "write_atomically", interrupted)
     result = run("train", files / "train.txt", tmp_path / "new" / "model")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Interrupted.\n")
     assert not (tmp_path / "new" / "model").exists()

@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -24,14 +24,15 @@ from longtail import check, memory, metrics, parallel, store, training
 from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
+from longtail.methods import solving
 from longtail.methods.problem import Problem
+from longtail.methods.solving import Progress
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import Training
 
 RENUMBER = "number the ones in use from 0 without gaps, or correct the number in the file's header"
 RUN_PARAMETERS = ("n_jobs", "random_state", "warm_start")  # of a run, not of the model
-Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
 
 
 class _Data(NamedTuple):
@@ -70,6 +71,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         label_names: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
         progress: Progress | None = None,
+        run: str | os.PathLike[str] | None = None,
+        workers: str | parallel.Workers | None = None,
     ) -> Self:
         """Train on the rows of X and their labels y.
 
@@ -86,16 +89,21 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
             Names of the columns of y and of X.
         progress : callable, optional
             Called with the share of the work that is done, from 0 to 1.
+        run : folder, optional
+            Keeps what is finished, so that the same call goes on after an interruption and ends with the same model.
+        workers : "threads", "processes:NUMBER", "ray" or "ray:ADDRESS", optional
+            Who solves the blocks. Threads by default.
 
         Returns
         -------
         self
         """
         self._check_all_parameters()
-        wall, cpu = time.perf_counter(), time.process_time()
+        who = parallel.Workers.of(workers)
+        wall, cpu = time.perf_counter(), _cpu_seconds()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
-        model, record = self._solve(self._problem(rows, data.Y), progress or (lambda share: None))
+        model, record = solving.solve(self._job(rows, data), progress or (lambda share: None), run, who)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -107,32 +115,26 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  
         self.training_ = training.timed(
             record,
             wall_seconds=time.perf_counter() - wall,
-            cpu_seconds=time.process_time() - cpu,
+            cpu_seconds=_cpu_seconds() - cpu,
             peak_bytes=memory.peak(),
         )
         self._expose()
         self._warn_of_failures()
         return self
 
-    def _solve(self, problem: Problem, progress: Progress) -> tuple[Model, Training]:
-        """Plan, run and stack."""
-        stack = problem.stack()
-        records: dict[int, training.BlockRecord] = {}
-        blocks = problem.blocks()
-        for part in problem.earlier():
-            stack.add(part)
-            records[part.block] = training.BlockRecord(part.items, part.status, part.n_iter, part.figures, part.seconds)
-
-        def timed(block: Any, work: parallel.Work) -> Any:
-            begin = time.perf_counter()
-            return replace(problem.solve(block, work), seconds=time.perf_counter() - begin)
-
-        for part in parallel.solve(timed, blocks, self.n_jobs, progress):
-            stack.add(part)
-            records[part.block] = training.BlockRecord(part.items, part.status, part.n_iter, part.figures, part.seconds)
-        record = training.combine(records, problem.unit, problem.item_of(), problem.settings)
-        progress(1.0)
-        return stack.model(), record
+    def _job(self, rows: Any, data: _Data) -> solving.Job:
+        """The problem, and all that another process needs to make it again."""
+        params = self.get_params(deep=False)
+        warm = bool(params.get("warm_start")) and hasattr(self, "model_")
+        return solving.Job(
+            problem=self._problem(rows, data.Y),
+            maker=self if warm else clone(self),
+            X=rows,
+            Y=data.Y,
+            parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
+            label_names=data.label_names,
+            n_jobs=self.n_jobs,
+        )
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -358,6 +360,11 @@ _NOTHING = np.empty(0, np.uint8)
 NO_RECORD = Training(
     "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
 )  # of a model made by hand
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process, and of the workers that it started and that have ended."""
+    return sum(os.times()[:4])
 
 
 def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:

@@ -98,6 +98,16 @@ class SimpleLSH(CandidateOracle):
         self.projections *= np.float32(factor)
         self.max_length *= factor
 
+    def state(self) -> dict[str, np.ndarray]:
+        length = np.array(self.max_length)
+        return {**super().state(), "projections": self.projections, "codes": self.codes, "max_length": length}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        super().restore(state)
+        self.projections[:] = state["projections"]
+        self.codes[:] = state["codes"]
+        self.max_length = float(state["max_length"])
+
     def _encode(self, classes: np.ndarray) -> None:
         last_coordinates = np.zeros(len(classes), np.float32)
         if self.augment:

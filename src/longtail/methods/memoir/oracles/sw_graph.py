@@ -102,6 +102,14 @@ class SWGraph(CandidateOracle):
     def rescale(self, factor: float) -> None:
         self.moved *= factor
 
+    def state(self) -> dict[str, np.ndarray]:
+        return {**super().state(), **self.graph._asdict(), "moved": self.moved}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        super().restore(state)
+        self.graph = Graph(**{name: state[name].copy() for name in Graph._fields})
+        self.moved[:] = state["moved"]
+
     def _beam(self, size: int) -> Beam:
         return Beam(
             visited=self._zero_per_class(),
