@@ -50,13 +50,29 @@ TINY, HUGE, MANY = 1e-35, 1e37, 1 << 20  # where (1) holds: no sum of A < HUGE o
 
 @dataclass(frozen=True)
 class TopK:
-    """The k best labels of each row, best first: `labels` (n, k) int32 column numbers of Y, `scores` (n, k) float32."""
+    """The k best labels of each row, best first.
+
+    labels : (n, k) int32, column numbers of Y
+    scores : (n, k) float32
+    probabilities : (n, k) float32, how likely each label is right; None if the model is not calibrated
+    """
 
     labels: np.ndarray
     scores: np.ndarray
+    probabilities: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Probabilities if there are some, else scores: what thresholds are compared with."""
+        return self.scores if self.probabilities is None else self.probabilities
+
+    def first(self, k: int) -> TopK:
+        """The k best labels only."""
+        probabilities = None if self.probabilities is None else self.probabilities[:, :k]
+        return TopK(self.labels[:, :k], self.scores[:, :k], probabilities)
 
 
 # --- 64 labels at once -----------------------------------------------------------------------------------------------
