@@ -1,15 +1,15 @@
 """Splits that treat rare labels fairly: held-out rows and cross-validation folds for a sparse indicator Y.
 
-A random split can put every row of a rare label on one side. Here rows are sorted so that the rows of a rare label stand
-next to each other, and every (1 / fraction)-th row of this order is held out, from a random first position on
-(systematic sampling; W. G. Madow, L. H. Madow, 1944). So
+A random split can put every row of a rare label on one side. Here rows are sorted so that the rows of a rare label are
+neighbours, and every (1 / fraction)-th row of this order is held out, from a random first position on (systematic
+sampling; W. G. Madow, L. H. Madow, 1944). So
 
     - every row is held out with the same probability, as in a random split: scores on held-out rows are unbiased;
-    - a label with m rows that stand together has floor(m fraction) or ceil(m fraction) rows held out. A label with two
+    - a label with m neighbouring rows has floor(m fraction) or ceil(m fraction) rows held out. A label with two
       or more rows keeps at least one on the training side (fraction <= 1/2), and one with 1 / fraction rows has one on
       each side.
 
-Rows stand together by their rarest label, then by their second rarest, and so on. The cost is a sort of the entries of Y.
+Rows are sorted by their rarest label, then by their second rarest, and so on. This takes one sort of the entries of Y.
 Iterative stratification (Sechidis, Tsoumakas, Vlahavas, ECML 2011) fills its folds label by label; it never holds out a
 label with few rows, so held-out rows look easier than new rows.
 """
@@ -31,7 +31,7 @@ KEYS = 4  # labels of a row, from the rarest on, that decide its place in the or
 
 
 def held_out(Y: sp.csr_array, fraction: float, random_state: Any = 0) -> np.ndarray:
-    """One truth value per row: whether it is held out. `fraction` of the rows are, but at least one row on each side."""
+    """One truth value per row: whether it is held out. `fraction` of the rows are; each side has at least one row."""
     n = Y.shape[0]
     if n < 2:
         raise InputError(f"{n} row(s) cannot be split in two; at least 2 are needed")
