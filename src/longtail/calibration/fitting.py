@@ -20,24 +20,29 @@ WEAK_PENALTY = 100.0  # C of the logistic regression, on standardised features
 KS = (1, 3, 5)  # of the precision that decides about the frequency
 
 
-def fit_calibrator(held_out: HeldOut, counts: np.ndarray, *, log_scores: bool) -> Calibrator:
+def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log_scores: bool) -> Calibrator:
     """The calibrator of a model whose scores on held-out rows these are.
 
-    `counts` are the training rows of every label for the model that the calibrator is made for.
+    `counts` are the training rows of every label for the model that the calibrator is made for, out of `n_samples`.
     """
     columns = _columns(held_out, log_scores)
-    calibrator = _fitted(held_out, columns, FEATURES, counts, log_scores)
+
+    def fitted(names: tuple[str, ...]) -> Calibrator:
+        coefficients = _coefficients(columns, held_out.hit, names)
+        knots, values = _rising(_predictor(coefficients, columns).ravel(), held_out.hit.ravel())
+        return Calibrator(coefficients, knots, values, counts, n_samples, log_scores, held_out.hit.shape[1])
+
+    calibrator = fitted(FEATURES)
     if calibrator.coefficients.frequency:
         ranked = held_out.with_probabilities(_probabilities(calibrator, columns))
         if _precision(ranked.hit) < _precision(held_out.hit):
-            others = tuple(name for name in FEATURES if name != "frequency")
-            calibrator = _fitted(held_out, columns, others, counts, log_scores)
+            calibrator = fitted(tuple(name for name in FEATURES if name != "frequency"))
     return calibrator
 
 
-def held_out_probabilities(calibrator: Calibrator, held_out: HeldOut) -> np.ndarray:
-    """The probabilities of held-out labels, with the frequencies that they had in training."""
-    return _probabilities(calibrator, _columns(held_out, calibrator.log_scores))
+def calibrated(held_out: HeldOut, calibrator: Calibrator) -> HeldOut:
+    """The held-out labels with their probabilities, sorted by these. Frequencies are those of the training rows."""
+    return held_out.with_probabilities(_probabilities(calibrator, _columns(held_out, calibrator.log_scores)))
 
 
 def _columns(held_out: HeldOut, log_scores: bool) -> dict[str, np.ndarray]:
@@ -52,15 +57,6 @@ def _columns(held_out: HeldOut, log_scores: bool) -> dict[str, np.ndarray]:
         "rank": np.broadcast_to(np.log(ranks), s.shape),
         "best": np.broadcast_to(s[:, :1], s.shape),
     }
-
-
-def _fitted(
-    held_out: HeldOut, columns: dict[str, np.ndarray], names: tuple[str, ...], counts: np.ndarray, log_scores: bool
-) -> Calibrator:
-    coefficients = _coefficients(columns, held_out.hit, names)
-    z = _predictor(coefficients, columns)
-    knots, values = _rising(z.ravel(), held_out.hit.ravel())
-    return Calibrator(coefficients, knots, values, counts, log_scores, held_out.hit.shape[1])
 
 
 def _coefficients(columns: dict[str, np.ndarray], hit: np.ndarray, names: tuple[str, ...]) -> Coefficients:

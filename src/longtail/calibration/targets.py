@@ -16,6 +16,7 @@ Only the candidates of a row, its `depth` best labels, can be returned. Recall c
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ from longtail.errors import InputError
 from longtail.metrics.evaluation import split_bands
 from longtail.models.thresholds import Thresholds
 
+DEPTH = 100  # candidates of a row where no held-out rows say how many
 GRID = 200  # thresholds tried per band
 ENOUGH_ROWS = 10  # held-out rows of a label that has its own threshold
 
@@ -129,16 +131,15 @@ WITHOUT_ROWS = ("top", "fixed")
 
 
 def choose(
-    target: str, name: str, options: dict[str, Any], held_out: HeldOut | None, counts: np.ndarray | None, depth: int
+    target: str, name: str, options: dict[str, Any], held_out: HeldOut | None, counts: np.ndarray | None
 ) -> Thresholds:
-    """The thresholds for a target, and what they reach on the held-out rows. `depth` is the number of candidates."""
-    if held_out is None and name not in WITHOUT_ROWS:
-        raise InputError(f"the threshold for {target!r} is chosen on held-out rows; pass rows with their labels")
-    limits = TARGETS[name](held_out, counts, **options)
-    thresholds = Thresholds(target, limits, options.get("k"), depth)
-    if held_out is None:
-        return thresholds
-    return Thresholds(target, limits, options.get("k"), depth, reached(thresholds, held_out))
+    """The thresholds for a target, and what they reach on the held-out rows, whose labels are the candidates.
+
+    `counts` are the training rows of every label. The targets in WITHOUT_ROWS need neither.
+    """
+    depth = DEPTH if held_out is None else held_out.hit.shape[1]
+    thresholds = Thresholds(target, TARGETS[name](held_out, counts, **options), options.get("k"), depth)
+    return thresholds if held_out is None else replace(thresholds, figures=reached(thresholds, held_out))
 
 
 def reached(thresholds: Thresholds, held_out: HeldOut) -> dict[str, float]:

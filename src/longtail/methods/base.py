@@ -24,6 +24,8 @@ from longtail import check, memory, metrics, parallel, store, training
 from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
+from longtail.methods import calibrating
+from longtail.methods.decisions import Decisions
 from longtail.methods.problem import Problem
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
@@ -45,7 +47,7 @@ class _Data(NamedTuple):
     text_features: TextFeatures | None
 
 
-class ExtremeClassifier(ClassifierMixin, BaseEstimator):
+class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):
     """Base of all estimators. A method names itself in `method` and writes `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -58,6 +60,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     n_jobs: int | None
     normalize: bool
+    calibrate: bool | str
+    random_state: Any
 
     # --- training ----------------------------------------------------------------------------------------------------
 
@@ -95,7 +99,12 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         wall, cpu = time.perf_counter(), time.process_time()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
-        model, record = self._solve(self._problem(rows, data.Y), progress or (lambda share: None))
+        progress = progress or (lambda share: None)
+        self.held_out_ = None
+        if self.calibrate is False:
+            model, record = self._solve(self._problem(rows, data.Y), progress)
+        else:
+            model, record, self.held_out_ = calibrating.fit(self, rows, data.Y, progress)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -142,6 +151,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         """The training problem of canonical X and Y. X is a csr_array, or a dense array where `takes_dense`."""
 
+    def _problem_after(self, X: Any, Y: sp.csr_array, model: Model, record: Training) -> Problem:
+        """The problem of X and Y after a fit on most of these rows gave `model` and `record`. A method that can begin
+        at a solution, or has chosen parameters in the first fit, overrides this."""
+        return self._problem(X, Y)
+
     def _column_bytes(self) -> tuple[int, int]:
         """Bytes that training needs for each feature and for each label, even for one that no row uses."""
         return 24, 60
@@ -151,6 +165,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         check.flag(self, "normalize")
         check.n_jobs(self)
         check.random_state(self)
+        calibrating.check_way(self.calibrate, type(self).__name__)
 
     def _canonical(
         self,
@@ -207,22 +222,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The k best labels of every row, best first: `.labels` are column numbers of Y, `.scores` their scores.
 
+        A calibrated model ranks by probability and has `.probabilities`; they are None otherwise.
         X holds rows as in `fit`, or raw texts if the model has a text pipeline. At most `n_labels` labels are returned.
         """
         k = check.top_k(k)
         return self.model_.predict_topk(self._rows(X), k, n_jobs=self.n_jobs)
-
-    def predict(self, X: Any) -> np.ndarray | sp.csr_array:
-        """The labels of every row, in the form of the y that the model was trained on.
-
-        After a 1-d y: the best class of every row. Otherwise: a sparse 0/1 indicator of all labels whose score is above
-        the model's threshold, which is 0 for linear models and a probability of 0.5 for hashed ones.
-        """
-        rows = self._rows(X)
-        if self.multiclass_:
-            best = self.model_.predict_topk(rows, 1, n_jobs=self.n_jobs).labels[:, 0]
-            return np.asarray(self.classes_[best])
-        return self.model_.predict_above(rows, n_jobs=self.n_jobs)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The scores of all labels: a dense float32 array of shape (n_samples, n_labels).

@@ -169,7 +169,7 @@ class Model(ABC):
         return self.calibrator.probabilities(np.arange(self.n_labels)[None, :], scores, ranks)
 
     def pair_scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` are column numbers of shape (rows, k), and so are the scores."""
+        """The scores of some labels of every row. `labels` are column numbers; they and the scores are (rows, k)."""
         return self.index.pairs(self._rows(X), labels)
 
     def _best(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:

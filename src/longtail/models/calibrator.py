@@ -1,7 +1,7 @@
 """From scores to probabilities: one small calibrator for all labels of a model.
 
-A score says little by itself: its scale differs between methods, between rows, and between frequent and rare labels. The
-calibrator looks at a label together with its place in the row,
+A score says little by itself: its scale differs between methods, between rows, and between frequent and rare labels.
+The calibrator uses the score of a label together with its place in the row,
 
     z = a + b s + c log(1 + n) + d log r + e t                                                                      (1)
 
@@ -45,6 +45,7 @@ class Calibrator:
     coefficients : of (1)
     knots, values : p(z) is linear between the points (knots[i], values[i]), and constant outside
     counts : training rows of every label
+    n_samples : training rows
     log_scores : whether the margin is the logarithm of the score
     depth : labels per row that are candidates. These are ranked by probability.
     """
@@ -53,6 +54,7 @@ class Calibrator:
     knots: np.ndarray
     values: np.ndarray
     counts: np.ndarray
+    n_samples: int
     log_scores: bool
     depth: int
 
@@ -72,8 +74,8 @@ class Calibrator:
             return "the knots do not rise"
         if not ((self.values >= 0).all() and (self.values <= 1).all() and (np.diff(self.values) >= 0).all()):
             return "the values are not rising probabilities"
-        if (self.counts < 0).any():
-            return "a label has a negative number of training rows"
+        if (self.counts < 0).any() or self.counts.max(initial=0) > self.n_samples:
+            return f"a label cannot have fewer than 0 or more than all {self.n_samples} training rows"
         return None if self.depth >= 1 else f"depth {self.depth} is not a whole number from 1"
 
     @property

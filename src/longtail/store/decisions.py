@@ -27,6 +27,7 @@ def to_arrays(model: Model) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays["calibrator_counts"] = model.calibrator.counts.astype(np.int64)
         meta["calibrator"] = {
             "coefficients": dict(zip(Coefficients._fields, map(float, model.calibrator.coefficients), strict=True)),
+            "n_samples": model.calibrator.n_samples,
             "log_scores": model.calibrator.log_scores,
             "depth": model.calibrator.depth,
         }
@@ -72,6 +73,7 @@ def _calibrator(arrays: dict[str, np.ndarray], saved: dict[str, Any], n_labels: 
         content.take(arrays, "calibrator_knots", "<f8", 1, where),
         content.take(arrays, "calibrator_values", "<f8", 1, where),
         counts,
+        member(saved, "n_samples", int, where),
         member(saved, "log_scores", bool, where),
         _depth(saved, "depth", where),
     )
