@@ -13,7 +13,8 @@ from longtail import memory
 from longtail.calibration import TARGETS, HeldOut, choose
 from longtail.calibration.targets import WITHOUT_ROWS
 from longtail.errors import InputError
-from longtail.methods import calibrating, spec
+from longtail.methods import spec
+from longtail.methods.calibrating import n_candidates
 from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, weights_from_counts
 from longtail.models import Model, Rules
 
@@ -105,13 +106,11 @@ class Decisions:
     def _depth(self, truth: sp.csr_array) -> int:
         """Candidates per row: those of the calibrator, or as many as a calibrator would have."""
         calibrator = self.model_.calibrator
-        return calibrating.n_candidates(truth) if calibrator is None else calibrator.depth
+        return n_candidates(truth) if calibrator is None else calibrator.depth
 
-    def _counts(self, truth: sp.csr_array | None) -> np.ndarray:
-        """Training rows of every label; rows of `truth` if the model does not know them."""
-        if self.model_.calibrator is not None:
-            return self.model_.calibrator.counts
-        return np.zeros(self.model_.n_labels, np.int64) if truth is None else calibrating.counts_of(truth)
+    def _counts(self, otherwise: np.ndarray) -> np.ndarray:
+        """Training rows of every label, or `otherwise` if the model does not know them."""
+        return otherwise if self.model_.calibrator is None else self.model_.calibrator.counts
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
