@@ -83,24 +83,17 @@ class Decisions:
             a fit with calibration, the rows held out there are used if X is not given.
         """
         rows = None if X is None else self._rows(X)
-        name, options = spec.parse(target, TARGETS, "The threshold's target")
-        needed = {each for each, kind in spec.option_types(TARGETS[name]).items() if each != "by"}
-        if needed - set(options):
-            raise InputError(f"the target {name!r} needs a value; write '{name}:{needed.pop()}=…'")
+        name, options = _parse_target(target)
         found = getattr(self, "held_out_", None)
         if rows is not None:
             y = X.Y if y is None and hasattr(X, "Y") else y
             truth = self._truth(y, rows.shape[0])
-            depth = self._depth(truth)
-            top = self.model_.predict_topk(rows, depth, n_jobs=self.n_jobs)
-            counts = self._counts(truth)
-            found = HeldOut.of(top, truth, counts)
+            top = self.model_.predict_topk(rows, self._depth(truth), n_jobs=self.n_jobs)
+            found = HeldOut.of(top, truth, self._counts(counts_of(truth)))
         elif found is None and name not in WITHOUT_ROWS:
-            raise InputError(
-                f"the threshold for {target!r} is chosen on held-out rows; pass X and y, not training rows"
-            )
-        thresholds = choose(target, name, options, found, None if found is None else self._counts(None))
-        self._set(thresholds=thresholds)
+            raise InputError(f"the threshold for {target!r} is chosen on held-out rows; pass their X and y")
+        counts = None if found is None else self._counts(found.positives)
+        self._set(thresholds=choose(target, name, options, found, counts))
         return self
 
     def _depth(self, truth: sp.csr_array) -> int:
@@ -167,3 +160,12 @@ class Decisions:
 
     def _set(self, **fields: Rules | Thresholds | None) -> None:
         self.model_ = replace(self.model_, **fields)  # type: ignore[type-var]
+
+
+def _parse_target(target: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options of a threshold's target; InputError if a value that it needs is missing."""
+    name, options = spec.parse(target, TARGETS, "The target of a threshold")
+    missing = [each for each in spec.option_types(TARGETS[name]) if each not in options and each != "by"]
+    if missing:
+        raise InputError(f"the target {name!r} needs a value; write '{name}:{missing[0]}=…'")
+    return name, options
