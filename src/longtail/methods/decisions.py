@@ -14,7 +14,7 @@ from longtail.calibration import TARGETS, HeldOut, choose
 from longtail.calibration.targets import WITHOUT_ROWS
 from longtail.errors import InputError
 from longtail.methods import spec
-from longtail.methods.calibrating import n_candidates
+from longtail.methods.calibrating import counts_of, n_candidates
 from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, weights_from_counts
 from longtail.models import Model, Rules
 
