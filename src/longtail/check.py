@@ -22,6 +22,8 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from longtail.errors import InputError
 from longtail.matrix import canonical_csr, indicator, ones
 
+RANDOM_STATES = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
+
 # --- X ---------------------------------------------------------------------------------------------------------------
 
 
@@ -349,8 +351,16 @@ def random_state(owner: Any) -> None:
     try:
         check_random_state(owner.random_state)
     except ValueError:
-        expected = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
-        raise _parameter_error(owner, "random_state", expected) from None
+        raise _parameter_error(owner, "random_state", RANDOM_STATES) from None
+
+
+def seed(random_state: Any) -> int:
+    """An integer `random_state` as it is; for None or a RandomState, an integer drawn from it."""
+    try:
+        generator = check_random_state(random_state)
+    except ValueError:
+        raise InputError(f"random_state must be {RANDOM_STATES}. Got {random_state!r} instead.") from None
+    return int(random_state) if isinstance(random_state, numbers.Integral) else int(generator.randint(2**31 - 1))
 
 
 def sample_weight(weights: Any, n_samples: int) -> np.ndarray:

@@ -72,12 +72,12 @@ def load() -> IcdCorpus:
     return IcdCorpus(train, test, {label: title for label, title in titles.items() if label in kept})
 
 
-def datasets(features: TextFeatures | None = None) -> tuple[Dataset, Dataset, dict[str, str]]:
-    """(train, test, titles): the corpus with `features` fitted on its training texts; label names are codes."""
+def datasets(text_features: TextFeatures | None = None) -> tuple[Dataset, Dataset, dict[str, str]]:
+    """(train, test, titles): the corpus with `text_features` fitted on its training texts; label names are codes."""
     corpus = load()
-    train = Dataset.from_texts(*_columns(corpus.train), features=features)
+    train = Dataset.from_texts(*_columns(corpus.train), text_features=text_features)
     names = None if train.label_names is None else train.label_names.tolist()
-    test = Dataset.from_texts(*_columns(corpus.test), features=train.features, label_names=names)
+    test = Dataset.from_texts(*_columns(corpus.test), text_features=train.text_features, label_names=names)
     return train, test, corpus.titles
 
 

@@ -20,7 +20,7 @@ from scipy import sparse
 from longtail.errors import InputError
 from longtail.matrix import one_label_per_row
 from longtail.metrics.hits import Hits, find_hits, first_columns
-from longtail.metrics.multiclass import accuracy_of, macro_f1_of
+from longtail.metrics.multiclass import accuracy_of, macro_f1_of, maf1_of
 from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, psndcg, psp, weights_from_counts
 from longtail.metrics.ranking import coverage, ndcg, precision, recall
 from longtail.metrics.table import Cell, align
@@ -101,7 +101,7 @@ def evaluate(
     """Every metric that applies to the predictions `top` for rows whose true labels are `Y`.
 
     `train_Y`, the labels of the training rows, gives label frequencies. Without it there is no PSP and no PSnDCG, and
-    the bands go by the frequency in `Y` itself. Data with exactly one label per row also gets accuracy and macro-F1.
+    the bands go by the frequency in `Y` itself. Data with exactly one label per row also gets accuracy, macro-F1 and MaF1.
     `ks` are 1, 3 and 5 if not given, as far as `top` goes.
     """
     if ks is None:
@@ -112,15 +112,15 @@ def evaluate(
     hits = find_hits(Y, top, max(ks), n_labels=None if train is None else train.n_labels)
     counted = train or hits.truth
     inv_p = None if train is None else weights_from_counts(train.counts, train.n_rows, A=A, B=B)
-    multiclass = one_label_per_row(hits.truth)
+    one_each = one_label_per_row(hits.truth)
 
     by_band: dict[str, dict[str, float]] = {}
     for name, members in split_bands(counted.counts, edges).items():
         part = hits.restricted(members)
         sizes = {"labels": int(np.count_nonzero(members)), "rows": part.truth.n_rows}
-        by_band[name] = {**sizes, **_all_metrics(part, ks, inv_p, multiclass)}
+        by_band[name] = {**sizes, **_all_metrics(part, ks, inv_p, one_each, members)}
     return Evaluation(
-        overall=_all_metrics(hits, ks, inv_p, multiclass),
+        overall=_all_metrics(hits, ks, inv_p, one_each),
         bands=by_band,
         edges=edges,
         n_rows=hits.truth.n_rows,
@@ -141,7 +141,10 @@ def band_meanings(edges: tuple[int, int] = BANDS) -> dict[str, str]:
     return {"head": f"> {high}", "torso": f"{low + 1}-{high}", "tail": f"≤ {low}"}
 
 
-def _all_metrics(hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, multiclass: bool) -> dict[str, float]:
+def _all_metrics(
+    hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, one_each: bool, among: np.ndarray | None = None
+) -> dict[str, float]:
+    """Every metric of these hits; `one_each` adds those of one label per row, `among` marks the labels of a band."""
     curves: dict[str, Callable[[Hits], np.ndarray]] = {
         "P": precision,
         "nDCG": ndcg,
@@ -150,7 +153,9 @@ def _all_metrics(hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, multic
     }
     if inv_p is not None:
         curves |= {"PSP": partial(psp, inv_p=inv_p), "PSnDCG": partial(psndcg, inv_p=inv_p)}
-    single = {"accuracy": accuracy_of, "macro-F1": macro_f1_of} if multiclass else {}
+    single: dict[str, Callable[[Hits], float]] = {}
+    if one_each:
+        single = {"accuracy": accuracy_of, "macro-F1": partial(macro_f1_of, among=among), "MaF1": maf1_of}
     if hits.truth.n_rows == 0:
         names = [f"{name}@{k}" for name in curves for k in ks] + list(single)
         return dict.fromkeys(names, math.nan)

@@ -377,7 +377,7 @@ def test_good_starts_take_fewer_steps_and_predict_the_same():
     for start in starts.STARTS:
         clf = lt.OneVsAll(1.0, solver="newton", start=start).fit(X[train], Y[train])
         steps[start], active[start] = clf.outcome_.n_iter.mean(), clf.outcome_.n_active.mean()
-        precision[start] = metrics.precision_at_k(sp.csr_array(Y[test]), clf.predict_topk(X[test], 3), 3)
+        precision[start] = metrics.precision_curve(sp.csr_array(Y[test]), clf.predict_topk(X[test], 3), 3)
     assert max(steps[each] for each in ("msi", "ova-primal", "tree")) < 0.92 * steps["zero"]
     assert max(active[each] for each in ("msi", "ova-primal", "tree", "bias")) < 0.9 * active["zero"]
     assert active["msi"] == min(active.values())

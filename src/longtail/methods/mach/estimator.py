@@ -285,7 +285,7 @@ class Mach(ExtremeClassifier):
                 f"warm_start can add repetitions, but n_repetitions={self.n_repetitions} is less than the "
                 f"{old.hashes.n_repetitions} of the last fit"
             )
-        return replace(old, label_names=None, feature_names=None, features=None)
+        return replace(old, label_names=None, feature_names=None, text_features=None)
 
     def _count_pairs(self, hashes: Hashes) -> None:
         self.n_indistinguishable_ = hashing.indistinguishable_pairs(hashes.table)

@@ -98,7 +98,7 @@ class HeldOut:
 
     def look(self, model: LinearModel) -> None:
         top = model.predict_topk(self.X, 1, n_jobs=self.n_jobs)
-        score = metrics.macro_f1(self.truth, TopK(top.labels[self.of_pair], top.scores[self.of_pair]))
+        score = metrics.maf1(self.truth, TopK(top.labels[self.of_pair], top.scores[self.of_pair]))
         if not self.scores or score > max(self.scores):
             self.best = model
         self.scores.append(score)

@@ -158,6 +158,6 @@ class Path:
         if len(self.held_out) == 0:
             return np.nan
         labels = self.solver.top(self.held_out, min(DEPTH, self.solver.problem.n_labels)).astype(np.int32)
-        at = metrics.precision_at_k(self.Y_held_out, TopK(labels, np.zeros(labels.shape, np.float32)))
+        at = metrics.precision_curve(self.Y_held_out, TopK(labels, np.zeros(labels.shape, np.float32)))
         one_each = bool((np.diff(self.Y_held_out.indptr) == 1).all())
         return float(at[0] if one_each else at[:DEPTH:2].mean())
