@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
+from longtail.calibration import HeldOut
 from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
@@ -99,12 +100,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):
         wall, cpu = time.perf_counter(), time.process_time()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
-        progress = progress or (lambda share: None)
-        self.held_out_ = None
-        if self.calibrate is False:
-            model, record = self._solve(self._problem(rows, data.Y), progress)
-        else:
-            model, record, self.held_out_ = calibrating.fit(self, rows, data.Y, progress)
+        model, record, self.held_out_ = self._trained(rows, data.Y, progress or (lambda share: None))
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -122,6 +118,12 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):
         self._expose()
         self._warn_of_failures()
         return self
+
+    def _trained(self, X: Any, Y: sp.csr_array, progress: Progress) -> tuple[Model, Training, HeldOut | None]:
+        """The model of canonical rows, the record of its training, and predictions for held-out rows if there are."""
+        if self.calibrate is False:
+            return *self._solve(self._problem(X, Y), progress), None
+        return calibrating.fit(self, X, Y, progress)
 
     def _solve(self, problem: Problem, progress: Progress) -> tuple[Model, Training]:
         """Plan, run and stack."""

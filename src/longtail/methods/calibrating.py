@@ -82,11 +82,11 @@ def fit(estimator: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progres
     parts = []
     for number, mask in enumerate(masks):
         rest = Y[~mask]
-        step = _step(progress, number, len(masks) + 1)
+        step = part_of(progress, number, len(masks) + 1)
         model, record = estimator._solve(estimator._problem(X[~mask], rest), step)
         top = model.predict_topk(sp.csr_array(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
-    step = _step(progress, len(masks), len(masks) + 1)
+    step = part_of(progress, len(masks), len(masks) + 1)
     final, final_record = estimator._solve(estimator._problem_after(X, Y, model, record), step)
     found = HeldOut.joined(parts)
     counts = counts_of(Y)
@@ -101,6 +101,6 @@ def counts_of(Y: sp.csr_array) -> np.ndarray:
     return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64)
 
 
-def _step(progress: Progress, number: int, of: int) -> Progress:
+def part_of(progress: Progress, number: int, of: int) -> Progress:
     """The share of one of several fits, as a share of all of them."""
     return lambda share: progress((number + share) / of)

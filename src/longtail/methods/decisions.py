@@ -58,7 +58,7 @@ class Decisions:
         to 1. What would not fit in memory is refused. `predict_topk(X, k).probabilities` needs no such array.
         """
         rows = self._rows(X)
-        if self.model_.calibrator is None:
+        if not self.model_.is_calibrated:
             raise InputError("the model is not calibrated, so it has no probabilities; train with calibrate=True")
         memory.must_fit(
             rows.shape[0] * self.model_.n_labels,

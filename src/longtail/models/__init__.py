@@ -2,9 +2,10 @@
 
 from longtail.models.base import Explanation, Model
 from longtail.models.calibrator import Calibrator
+from longtail.models.ensemble import EnsembleModel
 from longtail.models.hashed import HashedModel
 from longtail.models.linear import LinearModel
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
 
-__all__ = ["Calibrator", "Explanation", "HashedModel", "LinearModel", "Model", "Rules", "Thresholds"]
+__all__ = ["Calibrator", "EnsembleModel", "Explanation", "HashedModel", "LinearModel", "Model", "Rules", "Thresholds"]

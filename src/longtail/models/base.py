@@ -96,6 +96,11 @@ class Model(ABC):
     def n_labels(self) -> int: ...
 
     @property
+    def is_calibrated(self) -> bool:
+        """Whether the model gives probabilities."""
+        return self.calibrator is not None
+
+    @property
     @abstractmethod
     def n_weights(self) -> int:
         """Number of weights that are stored."""

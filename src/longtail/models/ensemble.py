@@ -18,7 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
-from longtail.models.base import Contribution, Explanation, FeaturePipeline, Model
+from longtail.matrix import row_squares
+from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
@@ -113,38 +114,38 @@ class EnsembleModel(Model):
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
         """The features with a weight, in increasing order; their weights in log-odds; the share of the bias.
 
-        The weight of a member counts w_m b_m, its slope in (1) while its ranks and best scores stay.
+        The weights of a member count w_m b_m: its slope in (1) while ranks and best scores stay the same.
         """
-        total = np.zeros(self.n_features)
-        bias = 0.0
-        for member, slope in zip(self.members, self._slopes, strict=True):
-            features, weights, share = member.label_weights(label)
-            total[features] += slope * weights
-            bias += slope * share
-        used = np.flatnonzero(total)
-        return used, total[used], bias
+        return self._combined_weights(label, np.ones(len(self.members)))
 
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` behind its score for `label` (a column number), largest share first.
 
-        Shares are first-order: the weights of `label_weights` times the values of x. What else moves the log-odds,
-        such as ranks and frequencies, is in the bias.
+        Shares are of first order: the weights of `label_weights` times the values of x. Whatever else moves the
+        log-odds, such as ranks and frequencies, is in the bias.
         """
         x = self._one_row(x)
         (label,) = self._label_ids([label])
-        shares: dict[str, Contribution] = {}
-        for member, slope in zip(self.members, self._slopes, strict=True):
-            for part in member.explain(x, int(label)).contributions:
-                feature = self.feature_name(int(part.feature.removeprefix("feature ")))
-                before = shares.get(feature, Contribution(feature, part.value, 0.0, 0.0))
-                weight = before.weight + slope * part.weight
-                shares[feature] = Contribution(feature, part.value, weight, before.contribution + slope * part.contribution)
-        found = sorted(shares.values(), key=lambda share: -abs(share.contribution))
+        length = float(np.sqrt(row_squares(x)[0])) or 1.0
+        scale = np.array([1 / length if member.normalize else 1.0 for member in self.members])
+        features, weights, _ = self._combined_weights(int(label), scale)
+        shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
         offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
         score = float(self.index.pairs(x, self._with_candidates(x, int(label)))[0, 0])
-        bias = score - offset - sum(share.contribution for share in found)
+        bias = score - offset - sum(share.contribution for share in shares)
         probability = float(_sigmoid(np.array(score)))
-        return Explanation(int(label), self.label_name(label), score, bias, found[:top], offset, probability)
+        return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
+
+    def _combined_weights(self, label: int, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """The weights of all members, each times its slope and its entry of `scale`; the bias does not scale."""
+        total = np.zeros(self.n_features)
+        bias = 0.0
+        for member, slope, factor in zip(self.members, self._slopes, scale.tolist(), strict=True):
+            features, weights, share = member.label_weights(label)
+            total[features] += slope * factor * weights
+            bias += slope * share
+        used = np.flatnonzero(total)
+        return used, total[used], bias
 
     def _with_candidates(self, x: sp.csr_array, label: int) -> np.ndarray:
         """The label, then the candidates of the row."""

@@ -18,11 +18,15 @@ from longtail.data import TextFeatures
 from longtail.errors import ModelError
 from longtail.matrix import MAX_COLUMNS
 from longtail.models import Model
-from longtail.store import decisions, hashed, linear
+from longtail.store import decisions, ensemble, hashed, linear
 from longtail.store.meta import member
 from longtail.training import Training, is_timing
 
-KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}  # member `model` -> how to write and read it
+KINDS: dict[str, Any] = {
+    "linear": linear,
+    "hashed": hashed,
+    "ensemble": ensemble,
+}  # member `model` -> how to write and read it
 
 
 @dataclass(frozen=True)
