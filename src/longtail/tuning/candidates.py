@@ -9,26 +9,25 @@ import scipy.sparse as sp
 
 from longtail.matrix import row_squares
 
-# In the order of what has gained most on real data, so that a small budget tries the best ones first.
-PARAMETERS: dict[str, list[dict[str, Any]]] = {
-    "one-vs-all": [
-        {},
-        {"C": 1 / 3, "positive_weight": 3.0},
-        {"C": 3.0},
-        {"C": 1 / 3},
-        {"C": 1.0, "positive_weight": 3.0},
-        {"C": 0.1, "positive_weight": 10.0},
-    ],
-    "mach": [{}],
-    "pd-sparse": [{}],
-    "memoir": [{}],
-}
+# The first ones are tried even if the budget is small.
+CANDIDATES: list[tuple[str, dict[str, Any]]] = [
+    ("one-vs-all", {}),
+    ("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0}),
+    ("mach", {}),
+    ("memoir", {}),
+    ("pd-sparse", {}),
+    ("one-vs-all", {"C": 3.0}),
+    ("one-vs-all", {"C": 0.1, "positive_weight": 10.0}),
+    ("one-vs-all", {"C": 1.0, "positive_weight": 3.0}),
+    ("one-vs-all", {"C": 1 / 3}),
+]
 UNIT = 0.01  # rows whose lengths differ less than this share from their mean count as of equal length
 
 
 def candidates(methods: list[str], X: sp.csr_array) -> list[tuple[str, dict[str, Any]]]:
     """Methods and parameters to try; rows of different lengths are also tried with `normalize`."""
-    found = [(method, params) for method in methods for params in PARAMETERS.get(method, [{}])]
+    found = [(method, params) for method, params in CANDIDATES if method in methods]
+    found += [(method, {}) for method in methods if method not in dict(CANDIDATES)]
     if not equal_lengths(X):
         scaled = [(method, {**params, "normalize": True}) for method, params in found]
         found = [each for pair in zip(found, scaled, strict=True) for each in pair]

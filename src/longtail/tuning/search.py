@@ -1,9 +1,10 @@
-"""Successive halving over training rows (K. Jamieson, A. Talwalkar, AISTATS 2016), across methods, within a time budget.
+"""Successive halving over training rows (K. Jamieson, A. Talwalkar, AISTATS 2016), within a time budget.
 
-All candidates are trained on a part of the rows and scored on the same held-out rows. The better half continues with
-twice as many rows, and so on, until the last ones are trained on all rows that are not held out. A step begins only if
-its candidates are expected to end within the budget: the time of a fit is taken to grow as its number of rows. So the
-search never stops between two candidates of equal standing, and it ends at the largest step that it can afford.
+Candidates are methods with parameters. All of them are trained on a part of the rows and scored on the same held-out
+rows. The better half continues with twice as many rows, and so on, until the last ones are trained on all rows that are
+not held out. The time of a fit is taken to grow as its number of rows. The first trial tells how many candidates the
+budget allows, and a step begins only if its candidates are expected to end within the budget; otherwise the best ones
+are compared once more on as many rows as there is time for.
 
 scikit-learn's HalvingGridSearchCV searches the parameters of one estimator and has no budget; Optuna's pruners need
 scores during a fit. Neither continues after an interruption by itself.
@@ -109,7 +110,7 @@ def tune(
     data: Dataset,
     budget: float = 600.0,
     *,
-    methods: Sequence[str] = ("one-vs-all", "mach", "pd-sparse", "memoir"),
+    methods: Sequence[str] = tuple(METHODS),
     metric: str = METRIC,
     n_jobs: int | None = None,
     random_state: int = 0,
@@ -123,7 +124,7 @@ def tune(
     data : Dataset
     budget : seconds of wall time, default=600
         The first step is always done. Training the winner on all rows is not included.
-    methods : names of methods, in the order of preference
+    methods : names of methods to choose among; all by default
     metric : a metric of `longtail.metrics.evaluate`, default="nDCG@5"
     n_jobs : threads, as in the estimators
     random_state : seed of the choice of rows
@@ -137,10 +138,14 @@ def tune(
     mask = split.held_out(Y, min(HELD_OUT, MAX_HELD_OUT / max(data.n_samples, 1)), random_state)
     rows = np.flatnonzero(~mask)[np.random.RandomState(random_state).permutation(int((~mask).sum()))]
     search = _Search(data, np.flatnonzero(mask), rows, metric, n_jobs, _State.open(state, data, metric, random_state))
-    left = candidates(methods, data.X)
-    steps = step_sizes(len(left), len(rows))
+    everything = candidates(methods, data.X)
     report = progress or (lambda share, name: None)
     start = time.perf_counter()
+    report(0.0, everything[0][0])
+    first = search.trial(*everything[0], step_sizes(len(everything), len(rows))[0])
+    search.trials.clear()  # it counts when its step comes, and is then found in the state
+    left = everything[: affordable_candidates(len(everything), len(rows), budget, first.seconds / first.n_rows)]
+    steps = step_sizes(len(left), len(rows))
     for number, n_rows in enumerate(steps):
         expected = sum(search.expected_seconds(each, n_rows) for each in left)
         if number and time.perf_counter() - start + expected > budget:
@@ -157,6 +162,19 @@ def tune(
         left = [(trial.method, trial.params) for trial in trials[: max(FINALISTS, (len(trials) + 1) // 2)]]
     report(1.0, "")
     return Tuning(tuple(search.trials), metric, int(mask.sum()))
+
+
+def affordable_candidates(n_candidates: int, n_rows: int, budget: float, seconds_per_row: float) -> int:
+    """How many candidates a search within the budget can begin with, if all take as long as the first."""
+    while n_candidates > FINALISTS:
+        left, rows = n_candidates, 0
+        for size in step_sizes(n_candidates, n_rows):
+            rows += left * size
+            left = max(FINALISTS, (left + 1) // 2)
+        if rows * seconds_per_row <= budget:
+            break
+        n_candidates -= 1
+    return n_candidates
 
 
 def step_sizes(n_candidates: int, n_rows: int) -> list[int]:
