@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from longtail.cli.output import UsageError, say, say_json
@@ -39,7 +38,8 @@ def evaluate(
     """Measure how good the predictions of MODEL are.
 
     P@k, nDCG@k, recall@k, coverage@k and, with --train, the propensity-scored PSP@k and PSnDCG@k; overall and for
-    frequent (head), medium (torso) and rare (tail) labels.
+    frequent (head), medium (torso) and rare (tail) labels. Then precision, recall and F1 of the labels above the
+    threshold and, if MODEL is calibrated, how true its probabilities are.
     """
     options: dict[str, Any] = {"ks": _numbers(ks)} if ks is not None else {}
     if propensity is not None:
@@ -83,6 +83,8 @@ def _numbers(words: str) -> tuple[int, ...]:
 
 def _predicted(clf: ExtremeClassifier, dataset: Dataset) -> Any:
     """Indicator of the labels that `predict` returns."""
+    import numpy as np
+
     from longtail.matrix import ones
 
     if not clf.multiclass_:
