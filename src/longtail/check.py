@@ -82,14 +82,13 @@ def _single_column(X: Any) -> list[Any] | None:
     """The entries of a list, of a 1-d array or Series, or of the only column of a table; None for anything else."""
     if isinstance(X, list | tuple):
         return list(X)
-    shape = getattr(X, "shape", None)
     if _is_table(X):
-        return _entries(X[X.columns[0]]) if shape[1] == 1 else None
+        return _entries(X[X.columns[0]]) if X.shape[1] == 1 else None
     if isinstance(X, np.ndarray):
         if X.dtype.kind not in "OUT" or not (X.ndim == 1 or (X.ndim == 2 and X.shape[1] == 1)):  # T: StringDType
             return None
         return list(X.ravel().tolist())
-    return _entries(X) if shape is None or len(shape) == 1 else None
+    return _entries(X) if len(getattr(X, "shape", (0,))) == 1 else None
 
 
 def _is_table(X: Any) -> bool:
@@ -272,7 +271,7 @@ def number(
 def fraction(owner: Any, name: str) -> None:
     """The parameter `name` of `owner` must be a number above 0 and below 1."""
     value: Any = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise _parameter_error(owner, name, "a number above 0 and below 1")
 
 

@@ -111,9 +111,8 @@ def test_keys_defaults_and_look_up(problem):
     assert list(result.bands) == ["head", "torso", "tail"]
     A, B = metrics.PROPENSITY_PRESETS["Wikipedia-500K"]
     other = metrics.evaluate(Y, top, train_Y=train_Y, A=A, B=B)
-    assert other["PSP@1"] == pytest.approx(
-        metrics.psp_curve(Y, top, inv_p=metrics.inverse_propensity(train_Y, A=A, B=B))[0]
-    )
+    inv_p = metrics.inverse_propensity(train_Y, A=A, B=B)
+    assert other["PSP@1"] == pytest.approx(metrics.psp_at_k(Y, top, 1, inv_p=inv_p))
     assert other["PSP@1"] != result["PSP@1"]
     with pytest.raises(KeyError):
         result["P@2"]

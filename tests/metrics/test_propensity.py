@@ -87,13 +87,9 @@ def test_normalised_is_between_zero_and_one_and_one_for_the_best_possible(case):
 @settings(deadline=None, max_examples=30)
 @given(ref.cases())
 def test_equal_weights_give_back_precision_and_ndcg(case):
-    ones = np.ones(case.truth.shape[1])
-    assert psp_curve(case.Y, case.labels, inv_p=ones, normalized=False) == pytest.approx(
-        precision_curve(case.Y, case.labels)
-    )
-    assert psndcg_curve(case.Y, case.labels, inv_p=ones, normalized=False) == pytest.approx(
-        ndcg_curve(case.Y, case.labels)
-    )
+    raw = {"inv_p": np.ones(case.truth.shape[1]), "normalized": False}
+    assert psp_curve(case.Y, case.labels, **raw) == pytest.approx(precision_curve(case.Y, case.labels))
+    assert psndcg_curve(case.Y, case.labels, **raw) == pytest.approx(ndcg_curve(case.Y, case.labels))
 
 
 def test_class_ids_are_as_good_as_a_matrix():

@@ -1,7 +1,7 @@
-"""A dataset: what to learn from, or to be tested on, with the names of its columns and the way its features were made.
+"""The Dataset class: features, labels, the names of their columns, and the text pipeline that made the features.
 
-On disk it is a folder (longtail.folder) with `dataset.json` and one file per array, opened by memory-mapping, so that a
-big text file is parsed once. Y holds ones only: its values are not stored.
+On disk a dataset is a folder (longtail.folder) with `dataset.json` and one file per array. It is opened by
+memory-mapping, so that a big text file is parsed only once. The values of Y are all ones and are not stored.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _INDEX = ("<i4", "<i8")
 
 @dataclass(frozen=True)
 class Summary:
-    """The size and shape of a dataset. A label's frequency is its number of rows."""
+    """Sizes of a dataset. The frequency of a label is its number of rows."""
 
     n_samples: int
     n_features: int
     n_labels: int
     nnz: int
-    n_assigned: int  # pairs of a row and one of its labels
+    n_assigned: int  # number of pairs of a row and one of its labels
     features_per_row: float
     labels_per_row: float
-    label_frequency: dict[int, float]  # per cent -> quantile
+    label_frequency: dict[int, float]  # per cent -> quantile of the label frequencies
     unused_labels: int
     rows_without_label: int
     rows_without_feature: int
@@ -63,9 +63,9 @@ class Summary:
 class Dataset:
     """Features X (n_samples, n_features), labels Y (n_samples, n_labels), and what is known about them.
 
-    X becomes a csr_array of float32, Y a csr_array of int32 ones, both with sorted and unique indices; arrays that
-    already are so are shared, not copied. `label_names` are strings. `features` is the fitted pipeline that made X of
-    `texts`, and where it is given it also gives `feature_names`.
+    X becomes a csr_array of float32 and Y a csr_array of int32 ones, both with sorted and unique indices. Arrays that
+    already have this form are shared, not copied. `label_names` are strings. `text_features` is the fitted pipeline
+    that made X from `texts`; if it is given, `feature_names` come from it.
     """
 
     X: csr_array
@@ -172,7 +172,7 @@ class Dataset:
     # --- parts of it -------------------------------------------------------------------------------------------------
 
     def select(self, rows: Any) -> Dataset:
-        """These rows, in this order: row numbers, a slice, or one truth value per row. All columns and names stay."""
+        """The dataset of some rows, given as row numbers, a slice or a boolean array. All columns and names stay."""
         everything = np.arange(self.n_samples)
         try:
             chosen = everything[rows if isinstance(rows, slice) else _row_numbers(rows)]
@@ -199,7 +199,7 @@ class Dataset:
     # --- to disk and back --------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the dataset as a folder, replacing the dataset that the folder may hold in one step."""
+        """Write the dataset to a folder, replacing an old dataset there in one step."""
         arrays: dict[str, np.ndarray] = {"X_data": self.X.data}
         for name, matrix in (("X", self.X), ("Y", self.Y)):
             arrays[f"{name}_indices"], arrays[f"{name}_indptr"] = matrix.indices, matrix.indptr
@@ -216,13 +216,14 @@ class Dataset:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], mmap: bool = True) -> Dataset:
-        """The dataset in a folder, all of it verified. With `mmap`, X and the indices of Y stay on disk until used."""
+        """Read and verify the dataset in a folder. With `mmap`, X and the indices of Y stay on disk until used."""
         arrays, meta = folder.read(path, folder.DATASET, mmap=mmap)
         where = Path(path) / folder.DATASET.manifest
         keys = ("n_samples", "n_features", "n_labels", "text_features")
         if set(meta) != set(keys) or any(type(meta[key]) is not int for key in keys[:3]):
             raise ModelError(where, f"meta data must be the whole numbers {', '.join(keys[:3])} and {keys[3]}")
-        n, d, L = (meta[key] for key in keys[:3])
+        n, d = meta["n_samples"], meta["n_features"]
+        L = meta["n_labels"]
         if not (0 <= n < 2**62 and 0 <= d <= MAX_COLUMNS and 0 <= L <= MAX_COLUMNS):
             raise ModelError(where, f"{n} rows, {d} features and {L} labels are out of range")
         text_features = None
@@ -237,7 +238,7 @@ class Dataset:
                 text_features=text_features,
                 texts=_stored_strings(arrays, "texts", where),
             )
-        except InputError as error:  # the parts are sound, but do not fit together
+        except InputError as error:  # each part is sound, but they do not fit together
             raise ModelError(where, str(error)) from None
 
 
@@ -251,7 +252,7 @@ def _label_row(i: int, row: Any) -> list[str]:
 
 def _feature_matrix(X: Any) -> csr_array:
     X = _checked_csr(X, "X")
-    with np.errstate(over="ignore"):  # what overflows float32 becomes infinity and is refused below
+    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinity, which is refused below
         X = X.astype(np.float32, copy=False)
     if not np.isfinite(X.data).all():
         raise InputError(
@@ -287,8 +288,10 @@ def _objects(names: Sequence[str] | None) -> np.ndarray | None:
 
 
 def _row_numbers(rows: Any) -> np.ndarray:
-    rows = np.asarray(rows)
-    return rows.astype(np.intp) if rows.size == 0 and rows.dtype.kind == "f" else rows  # [] is a list of no numbers
+    numbers_or_flags: np.ndarray = np.asarray(rows)
+    if numbers_or_flags.size == 0 and numbers_or_flags.dtype.kind == "f":  # the empty list
+        return numbers_or_flags.astype(np.intp)
+    return numbers_or_flags
 
 
 def _test_rows(test_size: Any, n_samples: int) -> int:
@@ -296,13 +299,13 @@ def _test_rows(test_size: Any, n_samples: int) -> int:
     if n_samples < 2:
         raise InputError(f"{n_samples} row(s) cannot be split into train and test; at least 2 are needed")
     if isinstance(test_size, numbers.Integral) and not isinstance(test_size, bool):
-        if not 1 <= test_size < n_samples:
+        if not 1 <= int(test_size) < n_samples:
             raise InputError(
                 f"test_size is {test_size} rows, but must be from 1 to {n_samples - 1}; "
                 "a float, such as 0.2, is a share of the rows"
             )
         return int(test_size)
-    if not isinstance(test_size, numbers.Real) or isinstance(test_size, bool) or not 0 < test_size < 1:
+    if not isinstance(test_size, numbers.Real) or isinstance(test_size, bool) or not 0 < float(test_size) < 1:
         raise InputError(
             f"test_size must be a number of rows or lie between 0 and 1, but is {test_size!r}; "
             "0.2 keeps a fifth for the test"
@@ -322,7 +325,7 @@ def _row_hashes(n_samples: int, seed: int) -> np.ndarray:
 def _stored_csr(
     arrays: dict[str, np.ndarray], name: str, data: np.ndarray | None, shape: tuple[int, int], where: Path
 ) -> csr_array:
-    """A csr_array over the stored arrays themselves; SciPy copies unless both index arrays have one width."""
+    """A csr_array over the stored arrays, without a copy. SciPy copies unless both index arrays have the same dtype."""
     indices = content.take(arrays, f"{name}_indices", _INDEX, 1, where)
     indptr = content.take(arrays, f"{name}_indptr", indices.dtype.str, 1, where)
     content.check_csr(indptr, indices, data, shape, name, where)

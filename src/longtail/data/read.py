@@ -1,14 +1,14 @@
 """`read`: a data file of any known format as a Dataset.
 
-    a folder with dataset.json       Dataset.save wrote it
+    a folder with dataset.json       written by Dataset.save
     X.npz with labels="Y.npz"        SciPy sparse matrices
     two text files                   the split layout of the Extreme Classification Repository: features, labels
     .jsonl  .csv  .tsv               texts with label names (longtail.data.text)
     anything else, and -             one text file of the repository, or svmlight: `l1,l2 f:v f:v`
 
-Names beside vectors: files `labels.txt` and `features.txt` in the folder of the data file, one name per line, are taken
-up if they are UTF-8 and have exactly as many lines as there are labels and features; otherwise they are left alone.
-Names given by argument must fit, or are an error.
+Names for vectors: files `labels.txt` and `features.txt` in the folder of the data file, with one name per line, are
+used if they are UTF-8 and have exactly one line per label or feature, and otherwise ignored. Names given as an argument
+must fit; otherwise they are an error.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ def read(
     ----------
     path : the data file, or a folder that `Dataset.save` wrote.
     labels : the second file of a split or .npz pair.
-    format : "dataset", "xmc" (also svmlight), "split", "npz", "jsonl", "csv" or "tsv"; None goes by folder and ending.
-    like : a Dataset or model whose columns the result must have. Texts go through its features and labels by its names
-        (those it does not know are dropped, with one DataWarning); vectors with fewer columns are widened.
+    format : "dataset", "xmc" (also svmlight), "split", "npz", "jsonl", "csv" or "tsv"; None infers it from the path.
+    like : a Dataset or model whose columns the result must have. Texts are transformed by its text features, and labels
+        are matched by its names (unknown ones are dropped, with one DataWarning). Vectors with fewer columns get
+        empty ones.
     text_features : how to make features of texts, fitted on this file; None is `TextFeatures()`. Not with `like`.
     label_names, feature_names : names in column order, or a file with one per line. For texts, `label_names` fixes the
         labels and their order; by default they are all names of the file, sorted as strings.
     zero_based : whether the numbers of an "xmc" file begin at 0.
     text_field, labels_field : fields of .jsonl, columns of .csv and .tsv.
-    label_separator : what divides the names in the column of labels.
+    label_separator : the text between two names in the column of labels.
     """
     form = _form(path, labels, format)
     where = files.name_of(path)
@@ -141,7 +142,7 @@ def _vectors(path: PathLike, labels: PathLike | None, form: str, zero_based: boo
 
 
 def _beside(path: Path, wanted: int, taken: set[Path]) -> list[str] | None:
-    """The names in a file that happens to lie beside the data, if they fit exactly."""
+    """The names in a file in the folder of the data, if their number is right; else None."""
     if not path.is_file() or path.resolve() in taken:
         return None
     try:
@@ -152,7 +153,7 @@ def _beside(path: Path, wanted: int, taken: set[Path]) -> list[str] | None:
 
 
 def _names(given: Names, wanted: int | None, things: str) -> Any:
-    """Names given by argument: a sequence, or a file with one per line."""
+    """Names given as an argument: a sequence, or a file with one name per line."""
     if isinstance(given, str | os.PathLike):
         names = text.read_names(given)
         if wanted is not None and len(names) != wanted:
@@ -193,7 +194,7 @@ def _from_texts(
 
 
 def _label_names(like: Any) -> list[str] | None:
-    """Its label names; None where labels are mere column numbers."""
+    """The label names of `like`; None if its labels are just column numbers."""
     names = getattr(like, "label_names", None)
     if names is None or (np.asarray(names).dtype.kind in "iu" and np.array_equal(names, np.arange(like.n_labels))):
         return None
@@ -219,7 +220,7 @@ def _warn_unknown(where: str, unknown: Mapping[str, int], n_assigned: int) -> No
 
 
 def _align(data: Dataset, like: Any, where: str) -> Dataset:
-    """`data` in the columns of `like`."""
+    """`data` with the columns of `like`."""
     text_features, X = data.text_features, data.X
     wanted = getattr(like, "text_features", None)
     if wanted is not None and text_features is not None and not text_features.same_as(wanted):
@@ -248,7 +249,7 @@ def _align(data: Dataset, like: Any, where: str) -> Dataset:
 
 
 def _by_number(Y: csr_array, n_labels: int, where: str) -> csr_array:
-    """The labels that have one of the first `n_labels` columns."""
+    """Y with its first `n_labels` columns; a DataWarning tells if labels are lost."""
     unknown = int((Y.indices >= n_labels).sum())
     if unknown:
         warnings.warn(
@@ -261,7 +262,7 @@ def _by_number(Y: csr_array, n_labels: int, where: str) -> csr_array:
 
 
 def _by_name(data: Dataset, names: list[str], where: str) -> csr_array:
-    """The labels of `data` in the columns that carry their names."""
+    """Y with one column for each of `names`, matched by the label names of `data`."""
     own: Iterable[str] = data.label_names if data.label_names is not None else ()
     if list(own) == names:
         return data.Y

@@ -38,7 +38,7 @@ def _has_vocabulary(features: TextFeatures) -> bool:
     return features.kind == "tfidf"
 
 
-class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]  # scikit-learn has no types
     """tf-idf features of texts, fitted on the training texts only and carried by the dataset and by the model.
 
     The parameters follow scikit-learn's TfidfVectorizer and HashingVectorizer. The defaults suit titles of five words
@@ -114,7 +114,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # sc
             return csr_array((0, self.n_features_out_), dtype=np.float32)
         return self._weigh(self._counter.transform(texts))
 
-    @available_if(_has_vocabulary)
+    @available_if(_has_vocabulary)  # type: ignore[untyped-decorator, unused-ignore]
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """The term of each column, as an array of strings; only for kind="tfidf". `input_features` is ignored."""
         check_is_fitted(self)

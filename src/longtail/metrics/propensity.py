@@ -1,6 +1,6 @@
 """Propensity-scored precision and nDCG: hits on rare labels count more (Jain, Prabhu, Varma, KDD 2016).
 
-Rare labels are more often missing from the truth than frequent ones. The propensity p_l, the chance that a true label
+Rare labels are missing from the truth more often than frequent ones. The propensity p_l, the chance that a true label
 is recorded, is modelled from the number N_l of the N training rows with this label:
 
     1 / p_l = 1 + C (N_l + B)^-A,        C = (ln N - 1) (B + 1)^A
@@ -10,8 +10,8 @@ Published tables therefore divide it by the raw value of the best possible predi
 reached, over the mean of the best value (not the mean of the ratios). This is the default; `normalized=False` returns
 the raw value.
 
-A row without true labels adds zero to both means. For one or two training rows ln N - 1 is negative: C is then 0, every
-propensity is 1, and no weight is ever below 1. A label without training rows has N_l = 0 and so the largest weight.
+A row without true labels adds zero to both means. For one or two training rows ln N - 1 is negative; C is then 0 and
+every propensity 1, so that no weight is below 1. A label without training rows has N_l = 0 and the largest weight.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from longtail.metrics.ranking import mean_gain, mean_ndcg
 from longtail.metrics.truth import read_truth
 
 DEFAULT_A, DEFAULT_B = 0.55, 1.5
-# (A, B) of the benchmark data sets whose published figures do not use the defaults.
+# (A, B) of the benchmark datasets whose published figures do not use the defaults.
 PROPENSITY_PRESETS = {
     "WikiLSHTC-325K": (0.5, 0.4),
     "Wikipedia-500K": (0.5, 0.4),
@@ -39,7 +39,7 @@ PROPENSITY_PRESETS = {
 
 
 def inverse_propensity(train_Y: Any, *, A: float = DEFAULT_A, B: float = DEFAULT_B) -> np.ndarray:
-    """1 / p_l of each label, from the labels of the training rows. `PROPENSITY_PRESETS` has A and B of some datasets."""
+    """1 / p_l of each label, from the labels of the training rows. `PROPENSITY_PRESETS` has A and B of some data."""
     truth = read_truth(train_Y, name="train_Y")
     return weights_from_counts(truth.counts, truth.n_rows, A=A, B=B)
 
@@ -74,7 +74,7 @@ def weights_from_counts(counts: np.ndarray, n_rows: int, *, A: float, B: float) 
     if not (math.isfinite(A) and A >= 0 and math.isfinite(B) and B > 0):
         raise InputError(f"A is {A} and B is {B}; propensities need A >= 0 and B > 0 (the defaults are 0.55 and 1.5)")
     C = max(math.log(n_rows) - 1, 0.0) * (B + 1) ** A
-    return 1 + C * (counts + B) ** -A
+    return np.asarray(1 + C * (counts + B) ** -A, np.float64)
 
 
 def psp(hits: Hits, inv_p: np.ndarray, *, normalized: bool = True) -> np.ndarray:
@@ -89,13 +89,13 @@ def psndcg(hits: Hits, inv_p: np.ndarray, *, normalized: bool = True) -> np.ndar
 
 
 def _gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
-    """Per rank, the weight of each row's predicted label where it is true, and 0 elsewhere."""
+    """For each rank, the weight of each row's predicted label if it is true, else 0."""
     for labels, hit in zip(hits.labels.T, hits.hit.T, strict=True):
         yield inv_p[labels] * hit
 
 
 def _best_gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
-    """Per rank, the weights that the best predictions would earn: each row's true labels, heaviest first."""
+    """For each rank, the gains of the best possible predictions: each row's true labels by falling weight."""
     truth = hits.truth
     rows, weights = truth.rows, inv_p[truth.indices]
     weights = weights[np.lexsort((-weights, rows))]  # rows stay together, so `rows` itself is unchanged
@@ -107,7 +107,7 @@ def _best_gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _share(reached: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """reached / best, and 0 where no row has a label; rounding must not push a perfect ranking above 1."""
+    """reached / best, or 0 if no row has a label. Rounding must not lift a perfect ranking above 1."""
     return np.minimum(reached / np.where(best > 0, best, 1.0), 1.0)
 
 

@@ -1,6 +1,6 @@
 """Precision, nDCG, recall and coverage at 1 to k.
 
-Symbols, per row: h_j = 1 if the j-th predicted label is true, m = number of true labels.
+Symbols for one row: h_j = 1 if the j-th predicted label is true, else 0; m = number of true labels.
 
     P@k       sum of h_1..h_k / k                                     divided by k even when m < k
     nDCG@k    sum of h_j / log2(j + 1)  /  the same sum for min(k, m) ones      as the Extreme Classification Repository
@@ -8,7 +8,7 @@ Symbols, per row: h_j = 1 if the j-th predicted label is true, m = number of tru
 
 each averaged over all rows. A row without true labels counts as zero in all three. Coverage is not a mean over rows:
 
-    coverage@k    of the labels that are true somewhere, the fraction predicted correctly in the top k at least once
+    coverage@k    of the labels that are true in some row, the fraction predicted correctly in the top k of some row
 """
 
 from __future__ import annotations

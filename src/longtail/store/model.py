@@ -67,7 +67,7 @@ def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenan
             raise ModelError(root, f"cannot save {found} as text pipeline; use TextFeatures")
         pipeline, meta["text_features"] = model.text_features.to_arrays()
         arrays |= pipeline
-        own_names = getattr(model.text_features, "get_feature_names_out", list)()  # hashing has none
+        own_names: Any = getattr(model.text_features, "get_feature_names_out", list)()  # hashing has none
         if meta["feature_names"] and list(own_names) == list(model.feature_names or ()):
             _drop_names(arrays, "feature")  # the pipeline holds the same names
             meta["feature_names"] = None
