@@ -12,6 +12,8 @@ from longtail import check
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.pd_sparse.problem import PDSparseParameters, PDSparseProblem
 from longtail.methods.pd_sparse.search import parse_search
+from longtail.models import Model
+from longtail.training import Training
 
 
 class PDSparse(ExtremeClassifier):
@@ -60,6 +62,10 @@ class PDSparse(ExtremeClassifier):
     normalize : bool, default=False
         Divide every row by its length, in training and, by the model itself, in prediction. Use True for counts and
         other rows of different lengths; tf-idf rows of `TextFeatures` have length 1 already.
+    calibrate : bool or str, default=False
+        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" trains once
+        more, on the other rows. "cross-fit:folds=5" trains once more for each fold; it suits small data. True chooses
+        the second for fewer than 10,000 rows.
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores. Their number does not change a byte of the model.
     random_state : int, RandomState or None, default=0
@@ -113,6 +119,7 @@ class PDSparse(ExtremeClassifier):
         post_solve: bool = True,
         bias: float = 0.0,
         normalize: bool = False,
+        calibrate: bool | str = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -127,6 +134,7 @@ class PDSparse(ExtremeClassifier):
         self.post_solve = post_solve
         self.bias = bias
         self.normalize = normalize
+        self.calibrate = calibrate
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -152,9 +160,19 @@ class PDSparse(ExtremeClassifier):
         check.number(self, "bias", least=0)
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
+        C = check.candidates(self, "C", above=0)
+        return self._problem_of(X, Y, C, check.candidates(self, "lam", least=0))
+
+    def _problem_after(self, X: sp.csr_array, Y: sp.csr_array, model: Model, record: Training) -> PDSparseProblem:
+        """With the C and lam that the first fit chose: other values would give scores on another scale."""
+        return self._problem_of(X, Y, record.C.tolist(), record.lam.tolist())
+
+    def _problem_of(
+        self, X: sp.csr_array, Y: sp.csr_array, C: list[float] | None, lam: list[float] | None
+    ) -> PDSparseProblem:
         parameters = PDSparseParameters(
-            C=check.candidates(self, "C", above=0),
-            lam=check.candidates(self, "lam", least=0),
+            C=C,
+            lam=lam,
             search=parse_search(self.search),
             max_iter=None if self.max_iter is None else int(self.max_iter),
             tol=float(self.tol),
