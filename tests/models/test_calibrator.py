@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def slow_probability(c: Calibrator, label: int, score: float, rank: int, best: f
     points = list(zip(c.knots, c.values, strict=True))
     if z <= points[0][0]:
         return points[0][1]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
         if z <= x1:
             return y0 + (y1 - y0) * (z - x0) / (x1 - x0)
     return points[-1][1]
@@ -146,7 +147,9 @@ def test_top_labels_have_the_probabilities_of_all_labels():
     top = calibrated.predict_topk(X, 7)
     np.testing.assert_allclose(top.probabilities, np.take_along_axis(everything, top.labels, axis=1), atol=1e-6)
     np.testing.assert_allclose(top.probabilities, -np.sort(-everything, axis=1)[:, :7], atol=1e-6)
-    np.testing.assert_allclose(top.scores, np.take_along_axis(calibrated.scores(X, np.arange(30)), top.labels, 1), atol=1e-5)
+    np.testing.assert_allclose(
+        top.scores, np.take_along_axis(calibrated.scores(X, np.arange(30)), top.labels, 1), atol=1e-5
+    )
 
 
 def test_only_candidates_are_ranked_by_probability():

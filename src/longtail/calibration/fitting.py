@@ -35,7 +35,7 @@ def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log
     calibrator = fitted(FEATURES)
     if calibrator.coefficients.frequency:
         ranked = held_out.with_probabilities(_probabilities(calibrator, columns))
-        if _precision(ranked.hit) < _precision(held_out.hit):
+        if _precision(ranked.hit) <= _precision(held_out.hit):
             calibrator = fitted(tuple(name for name in FEATURES if name != "frequency"))
     return calibrator
 
