@@ -49,14 +49,14 @@ def sparse(n_columns: int) -> sp.csr_array:
 @pytest.mark.parametrize("method", METHODS.values())
 def test_headers_that_promise_too_many_labels_are_refused(method, monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: 16e9)
-    with pytest.raises(InputError, match=r"2,147,483,646 labels take .* correct their number in the header"):
+    with pytest.raises(InputError, match=r"2,147,483,646 labels need .* correct their number in the header"):
         method().fit(sparse(4), sparse(2**31 - 2))
 
 
 @pytest.mark.parametrize("method", METHODS.values())
 def test_headers_that_promise_too_many_features_are_refused(method, monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: 16e9)
-    with pytest.raises(InputError, match=r"2,147,483,646 features take .* correct their number in the header"):
+    with pytest.raises(InputError, match=r"2,147,483,646 features need .* correct their number in the header"):
         method().fit(sparse(2**31 - 2), sparse(4))
 
 
@@ -88,5 +88,5 @@ def test_no_method_refuses_columns_that_it_would_not_take_the_memory_for(clf, wh
 def test_a_model_for_too_many_features_does_not_predict(monkeypatch):
     clf = lt.OneVsAll().fit(sparse(5), sparse(4))
     monkeypatch.setattr(memory, "free", lambda: 99.0)
-    with pytest.raises(InputError, match=r"5 features take .* train on fewer"):
+    with pytest.raises(InputError, match=r"5 features need .* train on fewer"):
         clf.predict_topk(sparse(5))

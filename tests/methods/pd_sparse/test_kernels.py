@@ -81,7 +81,7 @@ def test_slots_are_searched_from_the_last_bits_of_a_label_on():
     assert kernels.find(slots, U64(0), np.uint32(3), np.uint32(9)) == 2
 
 
-@given(st.integers(0, 10**6), st.sampled_from([20, 300]), st.integers(1, 3), st.sampled_from([0.0, 0.4]))
+@given(st.integers(0, 10**6), st.sampled_from([20, 300]), st.integers(1, 3), st.sampled_from([0.0, 0.375]))
 @settings(deadline=None, max_examples=30)
 def test_tables_and_lists_are_dictionaries(seed, K, parts, lam):
     """Random changes of v, against one dictionary per feature."""
