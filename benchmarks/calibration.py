@@ -8,8 +8,8 @@ A FOLDER holds `train.txt` and `test.txt` (plain, .gz or .xz) in Extreme Classif
 stands for the corpus of the demo. Everything is chosen on held-out training rows; all figures are of the test rows.
 
 Methods: P@k before and after calibration, the expected calibration error of the 5 best labels (ECE@5), micro-F1 of
-`predict` before and after, the best micro-F1 that any threshold on the probabilities has on the test rows themselves, and
-CPU seconds of a fit without and with calibration. Kernels are compiled before the clock starts; fits use one thread.
+`predict` before and after, the best micro-F1 that any threshold on the probabilities has on the test rows themselves,
+and CPU seconds of a fit without and with calibration. Kernels are compiled before; fits use one thread.
 Ensembles: P@k of every member and of the ensemble, and the time to predict of all members together and of the ensemble.
 Tuning: P@k of plain and weighted one-vs-all and of what `tune` finds in a budget of N times a plain fit.
 """
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from quality import load, parameter
 
 import longtail as lt
 from longtail import metrics
@@ -33,6 +32,7 @@ from longtail.calibration.targets import micro_f1, reached
 from longtail.methods import METHODS
 from longtail.metrics.table import align
 from longtail.models import Thresholds
+from quality import load, parameter
 
 WEIGHTED = {"C": 1 / 3, "positive_weight": 3.0}
 KS = (1, 3, 5)

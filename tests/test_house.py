@@ -20,8 +20,9 @@ MAY_IMPORT = {
     "tuning": {"methods", "data", "metrics", "matrix"},
     "report": {"metrics"},
     "methods": {
-        "calibration", "check", "matrix", "memory", "parallel", "models", "metrics", "store", "data", "topk", "compiled",
-    },  # fmt: skip
+        *("calibration", "check", "matrix", "memory", "parallel", "models", "metrics", "store", "data", "topk"),
+        "compiled",
+    },
     "calibration": {"models", "metrics", "matrix", "topk"},
     "store": {"models", "data", "folder", "content", "matrix", "check"},
     "data": {"check", "matrix", "folder", "content", "compiled"},

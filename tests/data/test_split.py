@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.data import split
+from longtail.data import Dataset, split
 from longtail.errors import InputError
 from longtail.matrix import indicator
 
@@ -118,3 +118,14 @@ def test_label_k_fold_works_as_cv_of_scikit_learn():
     for train, test in parts:
         assert sorted(test // 3) == [0, 1, 2]
         assert not set(train) & set(test)
+
+
+def test_a_dataset_is_split_in_the_same_way():
+    Y = one_label([2] * 50)
+    data = Dataset(sp.csr_array(np.arange(100, dtype=np.float32)[:, None] + 1), Y)
+    train, test = data.split(0.5, stratify=True)
+    assert (np.asarray(train.Y.sum(axis=0)) == 1).all()
+    assert (np.asarray(test.Y.sum(axis=0)) == 1).all()
+    plain, _ = data.split(0.5)
+    assert (np.asarray(plain.Y.sum(axis=0)) != 1).any()
+    assert data.split(10, stratify=True)[1].n_samples == 10

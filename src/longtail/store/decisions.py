@@ -64,7 +64,7 @@ def from_arrays(
 
 def _calibrator(arrays: dict[str, np.ndarray], saved: dict[str, Any], n_labels: int, where: Path) -> Calibrator:
     given = member(saved, "coefficients", dict, where)
-    coefficients = Coefficients(*(float(member(given, name, int | float, where)) for name in Coefficients._fields))
+    coefficients = Coefficients(*(member(given, name, float, where) for name in Coefficients._fields))
     counts = content.take(arrays, "calibrator_counts", "<i8", 1, where)
     if len(counts) != n_labels:
         raise ModelError(where, f"calibrator_counts has {len(counts)} numbers for {n_labels} labels")
@@ -90,7 +90,7 @@ def _thresholds(arrays: dict[str, np.ndarray], saved: dict[str, Any], n_labels: 
         limits if per_label else limits[0],
         None if saved.get("per_row") is None else _depth(saved, "per_row", where),
         _depth(saved, "depth", where),
-        {str(name): float(member(figures, name, int | float, where)) for name in figures},
+        {str(name): member(figures, name, float, where) for name in figures},
     )
 
 

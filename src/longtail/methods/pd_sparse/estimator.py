@@ -63,9 +63,9 @@ class PDSparse(ExtremeClassifier):
         Divide every row by its length, in training and, by the model itself, in prediction. Use True for counts and
         other rows of different lengths; tf-idf rows of `TextFeatures` have length 1 already.
     calibrate : bool or str, default=False
-        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" trains once
-        more, on the other rows. "cross-fit:folds=5" trains once more for each fold; it suits small data. True chooses
-        the second for fewer than 10,000 rows.
+        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
+        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores. Their number does not change a byte of the model.
     random_state : int, RandomState or None, default=0
