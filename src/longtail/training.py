@@ -127,10 +127,10 @@ class Training:
         facts["training time"] = f"{self.wall_seconds:,.1f} s, {self.cpu_seconds:,.1f} s of CPU"
         if np.isfinite(self.peak_bytes):
             facts["peak memory"] = f"{self.peak_bytes / 1e6:,.0f} MB"
-        for name, values in self.figures.items():
+        for name, values in sorted(self.figures.items()):
             facts[name.replace("_", " ")] = _summary(values)
         if self.settings:
-            facts["settings"] = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+            facts["settings"] = ", ".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
         return facts
 
     def as_dict(self) -> dict[str, Any]:
