@@ -86,7 +86,10 @@ DAMAGE = {
     "coefficient missing": (lambda f: f.meta["calibrator"]["coefficients"].pop("rank"), "'rank' is missing"),
     "coefficient a string": (lambda f: f.meta["calibrator"]["coefficients"].update(rank="x"), "'rank' is missing"),
     "coefficient true": (lambda f: f.meta["calibrator"]["coefficients"].update(rank=True), "'rank' is missing"),
-    "coefficient huge": (lambda f: f.meta["calibrator"]["coefficients"].update(margin=10**400), "is missing or of the wrong type"),
+    "coefficient huge": (
+        lambda f: f.meta["calibrator"]["coefficients"].update(margin=10**400),
+        "'margin' is missing or of the wrong type",
+    ),
     "knots fall": (lambda f: f.edit("calibrator_knots", lambda a: a[::-1].copy()), "knots do not rise"),
     "knots NaN": (lambda f: f.put("calibrator_knots", [0.0, np.nan, 1.0], "<f8"), "knots do not rise"),
     "no knots": (lambda f: f.put("calibrator_knots", [], "<f8"), "0 knots"),

@@ -89,12 +89,12 @@ def _wrong_sign(found: dict[str, float]) -> str | None:
 
 def _predictor(c: Coefficients, columns: dict[str, np.ndarray]) -> np.ndarray:
     """z of (1)."""
-    return c.intercept + sum(getattr(c, name) * column for name, column in columns.items())
+    return np.asarray(c.intercept + sum(getattr(c, name) * column for name, column in columns.items()))
 
 
 def _probabilities(calibrator: Calibrator, columns: dict[str, np.ndarray]) -> np.ndarray:
     z = _predictor(calibrator.coefficients, columns)
-    return np.interp(z, calibrator.knots, calibrator.values).astype(np.float32)
+    return np.asarray(np.interp(z, calibrator.knots, calibrator.values), np.float32)
 
 
 def _rising(z: np.ndarray, hit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

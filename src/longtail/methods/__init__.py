@@ -24,7 +24,7 @@ __all__ = ["METHODS", "Ensemble", "ExtremeClassifier", "Mach", "Memoir", "OneVsA
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
     """The fitted estimator saved in `folder`, verified before use; weights stay on disk unless `mmap=False`."""
     model, provenance = store.read_model(folder, mmap=mmap)
-    known = {**METHODS, Ensemble.method: Ensemble}
+    known: dict[str, type[ExtremeClassifier]] = {**METHODS, Ensemble.method: Ensemble}
     if provenance.method not in known:
         raise ModelError(
             folder,

@@ -73,7 +73,8 @@ def rows_to_hold_out(calibrate: Any, Y: sp.csr_array, random_state: Any) -> list
 
 def n_candidates(Y: sp.csr_array) -> int:
     """How many labels of a row get a probability and can be predicted."""
-    return min(Y.shape[1], max(DEPTH, math.ceil(DEPTH_PER_LABEL * Y.nnz / max(Y.shape[0], 1))))
+    wanted = max(DEPTH, math.ceil(DEPTH_PER_LABEL * Y.nnz / max(Y.shape[0], 1)))
+    return min(int(Y.shape[1]), wanted)
 
 
 def fit(estimator: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress) -> tuple[Model, Training, HeldOut]:

@@ -242,7 +242,7 @@ def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array)
 def _bare(model: Model) -> Model:
     """A model as a member: without names and decisions of its own."""
     nothing = dict.fromkeys(("label_names", "feature_names", "text_features", "thresholds", "rules"))
-    return replace(model, **nothing)  # type: ignore[type-var, arg-type]
+    return replace(model, **nothing)  # type: ignore[type-var]
 
 
 def _padded(values: np.ndarray, width: int, fill: float = 0) -> np.ndarray:

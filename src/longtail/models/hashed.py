@@ -158,7 +158,7 @@ class BucketIndex:
         """The sum, median or minimum of the values of all repetitions."""
         rule, R = RULES[self.aggregate], self.hashes.n_repetitions
         if rule == scan.MEDIAN:
-            return np.median(np.stack([of_repetition(r) for r in range(R)]), axis=0)
+            return np.asarray(np.median(np.stack([of_repetition(r) for r in range(R)]), axis=0))
         combine = np.add if rule == scan.SUM else np.minimum
         total = of_repetition(0)
         for r in range(1, R):

@@ -15,7 +15,7 @@ from longtail.store.meta import member
 
 MODEL = EnsembleModel
 MEMBER_KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}
-MAX_MEMBERS = 1000
+MAX_MEMBERS = 16
 
 
 def to_arrays(model: EnsembleModel, root: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
