@@ -22,7 +22,7 @@ import typer
 from typer.core import TyperGroup
 
 import longtail
-from longtail.cli import data, demo, evaluate, explain, inspect, predict, runs, train
+from longtail.cli import data, decisions, demo, evaluate, explain, inspect, predict, runs, train, tune
 from longtail.cli.options import STYLE, add
 from longtail.cli.output import UsageError, note, say
 from longtail.cli.reading import READING
@@ -147,6 +147,9 @@ add(app, predict.predict, {"reading": READING})
 add(app, evaluate.evaluate, {"reading": READING})
 add(app, inspect.inspect, {})
 add(app, explain.explain, {"reading": READING})
+add(app, decisions.thresholds, {"reading": READING})
+add(app, decisions.rules, {})
+add(app, tune.tune, tune.groups)
 add(app, data.data, data.groups)
 add(app, demo.demo, {})
 
