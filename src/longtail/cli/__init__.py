@@ -1,4 +1,4 @@
-"""The command line: `longtail train | predict | evaluate | inspect | explain | data | demo`.
+"""The command line: `longtail train | predict | evaluate | inspect | explain | data | serve | warmup | demo`.
 
 One verb per file. Results go to standard output, progress (only to a terminal), warnings and errors to standard error.
 Nothing heavy is imported before a verb runs, so that `longtail --help` answers at once.
@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 import longtail
-from longtail.cli import data, demo, evaluate, explain, inspect, predict, train
+from longtail.cli import data, demo, evaluate, explain, inspect, predict, serve, train, warmup
 from longtail.cli.options import STYLE, add
 from longtail.cli.output import UsageError, note, say
 from longtail.cli.reading import READING
@@ -135,6 +135,8 @@ add(app, evaluate.evaluate, {"reading": READING})
 add(app, inspect.inspect, {})
 add(app, explain.explain, {"reading": READING})
 add(app, data.data, data.groups)
+add(app, serve.serve, serve.groups)
+add(app, warmup.warmup, {})
 add(app, demo.demo, {})
 
 
