@@ -5,7 +5,7 @@
 
 `plain` and `longtail` are microseconds of wall clock per row, the minimum of several runs that take turns; both must
 give the same labels and scores, or the run fails. `batch` hands over all rows at once, `single` one row per call, as a
-service does. `by estimate` is the share of the rows that did not take the lists alone (src/longtail/topk.py).
+service does. `by estimate` is the share of the rows that did not take the lists alone (models/index_kernels.py).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 import longtail as lt
-from longtail import topk
 from longtail.compiled import csr_parts
 from longtail.models import LinearModel
+from longtail.models import index_kernels as kernels
 
 FIGURES = {
     "k": "{}",
@@ -61,7 +61,7 @@ def seconds(action: Callable[[], Any]) -> float:
 def by_estimate(model: LinearModel, X: Any, k: int) -> float:
     k = min(k, model.n_labels)
     out = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
-    return topk.top_rows(csr_parts(X), model.index, *model.index._buffers(X), *out) / max(1, X.shape[0])
+    return kernels.top_rows(csr_parts(X), model.index, *model.index._buffers(X), *out) / max(1, X.shape[0])
 
 
 def measure(model: LinearModel, X: Any, k: int, mode: str, threads: int, runs: int) -> dict[str, Any]:

@@ -7,6 +7,9 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -100,7 +103,7 @@ FORMS = {
 def test_every_form_of_x_becomes_canonical_and_stays_untouched(form):
     X = FORMS[form]
     before, flags = copy.deepcopy(X), [array.flags.writeable for array in arrays_of(X)]
-    assert_canonical(check.features(X), DENSE)
+    assert_canonical(check.feature_matrix(X), DENSE)
     assert [array.flags.writeable for array in arrays_of(X)] == flags
     for array, copied in zip(arrays_of(X), arrays_of(before), strict=True):
         assert array.dtype == copied.dtype
@@ -110,12 +113,12 @@ def test_every_form_of_x_becomes_canonical_and_stays_untouched(form):
 def test_booleans_count_as_zero_and_one():
     expected = (DENSE != 0).astype(np.float32)
     for X in (DENSE != 0, sp.csr_array(DENSE != 0), sp.csc_matrix(DENSE != 0)):
-        assert_canonical(check.features(X), expected)
+        assert_canonical(check.feature_matrix(X), expected)
 
 
 def test_canonical_arrays_are_shared_not_copied():
     X = sp.csr_array(DENSE.astype(np.float32))
-    assert all(np.shares_memory(a, b) for a, b in zip(arrays_of(X), arrays_of(check.features(X)), strict=True))
+    assert all(np.shares_memory(a, b) for a, b in zip(arrays_of(X), arrays_of(check.feature_matrix(X)), strict=True))
     assert_canonical(matrix.canonical_csr(DENSE.astype(np.float32)), DENSE)
 
 
@@ -133,7 +136,7 @@ def test_any_way_to_spell_a_matrix_gives_the_same_csr(dense, random, index_type)
     X = sp.csr_array(
         (np.array([v for *_, v in entries]), np.array([j for _, j, _ in entries], int), indptr), dense.shape
     )
-    assert_canonical(check.features(with_index_type(X, index_type)), dense)
+    assert_canonical(check.feature_matrix(with_index_type(X, index_type)), dense)
 
 
 def smuggled(kind, **arrays):
@@ -170,7 +173,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize("damage", DAMAGED)
 def test_index_arrays_that_point_outside_are_refused_before_anything_follows_them(damage):
-    for use in (check.features, matrix.canonical_csr, lambda X: check.labels(X, 3)):
+    for use in (check.feature_matrix, matrix.canonical_csr, lambda X: check.label_matrix(X, 3)):
         with pytest.raises(InputError, match=r"the index arrays of the c.. matrix are damaged"):
             use(DAMAGED[damage])
 
@@ -181,7 +184,7 @@ def test_an_indptr_that_wraps_around_is_refused():
     X = sp.csr_array((5, 3), dtype=np.float32)
     X.data, X.indices, X.indptr = np.ones(2, np.float32), np.array([0, 1]), indptr
     with pytest.raises(InputError, match="damaged"):
-        check.features(X)
+        check.feature_matrix(X)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,7 @@ def test_an_indptr_that_wraps_around_is_refused():
         (np.array([[1j]]), "Complex data not supported"),
         (sp.csr_array([[1j]]), "Complex data not supported"),
         ([["a", "b"]], "could not convert string to float: 'a'"),
-        ("text", "could not convert string to float: 'text'"),
+        ("text", r"one text was passed where several are expected; pass a list of texts: \['text'\]"),
         ([[1.0], [1.0, 2.0]], "inhomogeneous shape"),
         (np.zeros((0, 3)), r"Found array with 0 sample\(s\)"),
         (np.zeros((3, 0)), r"Found array with 0 feature\(s\)"),
@@ -212,24 +215,24 @@ def test_an_indptr_that_wraps_around_is_refused():
 )
 def test_x_that_cannot_be_used_is_refused_in_one_line(X, message):
     with pytest.raises(InputError, match=message) as caught:
-        check.features(X)
+        check.feature_matrix(X)
     assert "\n" not in str(caught.value)
 
 
 def test_an_estimator_remembers_the_number_of_features():
     estimator = BaseEstimator()
-    check.features(DENSE, estimator=estimator, reset=True)
+    check.feature_matrix(DENSE, estimator=estimator, reset=True)
     assert estimator.n_features_in_ == 3
-    assert_canonical(check.features(sp.csc_array(DENSE), estimator=estimator), DENSE)
+    assert_canonical(check.feature_matrix(sp.csc_array(DENSE), estimator=estimator), DENSE)
     with pytest.raises(InputError, match="X has 2 features, but BaseEstimator is expecting 3 features as input"):
-        check.features(DENSE[:, :2], estimator=estimator)
+        check.feature_matrix(DENSE[:, :2], estimator=estimator)
 
 
 # --- labels ----------------------------------------------------------------------------------------------------------
 
 
 def encoded(Y, n):
-    matrix, names, multiclass = check.labels(Y, n)
+    matrix, names, multiclass = check.label_matrix(Y, n)
     assert type(matrix) is sp.csr_array
     assert matrix.dtype == np.int32
     assert (matrix.data == 1).all()
@@ -258,7 +261,7 @@ def encoded(Y, n):
 def test_lists_of_label_names(Y, names, kind):
     rows, found, multiclass = encoded(Y, 3)
     assert found == names
-    assert check.labels(Y, 3)[1].dtype.kind == kind
+    assert check.label_matrix(Y, 3)[1].dtype.kind == kind
     assert [set(row) for row in rows] == [set(row.tolist() if isinstance(row, np.ndarray) else row) for row in Y]
     assert not multiclass
 
@@ -298,12 +301,12 @@ def test_a_row_of_classes_is_a_multiclass_problem(classes):
 def test_indicators_name_their_columns_by_number(wrap, dtype):
     dense = np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]])
     assert encoded(wrap(dense.astype(dtype)), 3) == ([[0, 2], [], [1]], [0, 1, 2], False)
-    assert encoded(wrap(np.eye(3, dtype=dtype)), 3) == ([[0], [1], [2]], [0, 1, 2], True)
+    assert encoded(wrap(np.eye(3, dtype=dtype)), 3) == ([[0], [1], [2]], [0, 1, 2], False)
 
 
 def test_explicit_zeros_are_no_labels_and_stay_with_the_user():
     Y = sp.csr_array(([1, 0, 1], [0, 1, 1], [0, 2, 3]), shape=(2, 2))
-    assert encoded(Y, 2) == ([[0], [1]], [0, 1], True)
+    assert encoded(Y, 2) == ([[0], [1]], [0, 1], False)
     assert Y.data.tolist() == [1, 0, 1]
 
 
@@ -321,12 +324,15 @@ def test_a_column_of_classes_is_taken_with_scikit_learns_warning():
         ([["a"], 3], "row 1 of Y is int '3', but the first one is a list"),
         ([[["a"]], ["b"]], r"row 0 of Y holds a label that is not hashable \(unhashable type: 'list'\)"),
         ([["a"], [{}]], "row 1 of Y holds a label that is not hashable"),
-        ([None, None], "Unknown label type"),
+        ([None, None], r"row 0 of Y has no class \(None\); give it one, or drop the row"),
+        (np.array(["a", np.nan], dtype=object), r"row 1 of Y has no class \(nan\)"),
         (np.array([1, "a"], dtype=object), "Unknown label type"),
         ([[], []], "Y has no labels at all"),
         (sp.csr_array((2, 0)), "Y has no labels at all"),
         ([0.5, 1.5], "Unknown label type: continuous"),
-        ([1.0, np.nan], "Y contains NaN or infinity; a class is a string or a whole number"),
+        ([1.0, np.nan], r"row 1 of Y has no class \(nan\)"),
+        (["b", np.nan], r"row 1 of Y has no class \(nan\)"),
+        (np.array([1.0, np.nan]), "Y contains NaN or infinity; a class is a string or a whole number"),
         ([["a"]], "Y has 1 rows but X has 2; each row of Y labels one row of X"),
         ([1, 2, 3], "Y has 3 rows but X has 2"),
         (sp.csr_array(np.eye(3)), "Y has 3 rows but X has 2"),
@@ -347,7 +353,7 @@ def test_a_column_of_classes_is_taken_with_scikit_learns_warning():
 )
 def test_labels_that_cannot_be_used_are_refused_in_one_line(Y, message):
     with pytest.raises(InputError, match=message) as caught:
-        check.labels(Y, 2)
+        check.label_matrix(Y, 2)
     assert "\n" not in str(caught.value)
 
 
@@ -366,10 +372,10 @@ def test_given_names_fix_the_columns():
 def test_every_row_gets_back_its_own_labels(rows):
     if not any(rows):
         rows[0].append("one")
-    Y, names, multiclass = check.labels(rows, len(rows))
+    Y, names, multiclass = check.label_matrix(rows, len(rows))
     names = names.tolist()
     assert [{names[j] for j in Y[[i]].indices} for i in range(len(rows))] == [set(row) for row in rows]
-    assert multiclass == all(len(set(row)) == 1 for row in rows)
+    assert not multiclass  # the form of Y decides, not how many labels its rows have
 
 
 def test_one_long_name_does_not_make_every_name_long():
@@ -422,6 +428,59 @@ def test_jobs():
             check.n_jobs(SimpleNamespace(n_jobs=value))
 
 
+@pytest.mark.parametrize("value", [1, 2.5, np.float32(3), [1.0, 2.0, 3.0], np.array([1, 2, 3]), (0.5, 1, 2)])
+def test_positive_numbers_are_checked_before_their_length_can_be(value):
+    owner = SimpleNamespace(w=value)
+    assert check.positive_numbers(owner, "w").tolist() == np.asarray(value, np.float64).tolist()
+    full = check.per_label(owner, "w", 3)
+    assert full.dtype == np.float64
+    assert full.tolist() == np.broadcast_to(value, 3).tolist()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-1, "must be above 0 and finite. Got -1 instead"),
+        (0, "must be above 0 and finite"),
+        ([1, 0, 1], "must be above 0 and finite"),
+        (np.inf, "must be above 0 and finite"),
+        ([1, np.nan, 1], "must be above 0 and finite"),
+        ("x", "must be a number above 0, or an array with one such number per label. Got 'x' instead"),
+        (None, "must be a number above 0, or an array"),
+        (True, "must be a number above 0, or an array"),
+        ([], "must be a number above 0, or an array"),
+        ([[1, 2]], "must be a number above 0, or an array"),
+        ([[1], [1, 2]], "must be a number above 0, or an array"),
+    ],
+)
+def test_positive_numbers_that_will_not_do(value, message):
+    with pytest.raises(InputError, match=f"The 'w' parameter of SimpleNamespace {message}"):
+        check.positive_numbers(SimpleNamespace(w=value), "w")
+
+
+def test_one_number_for_each_label():
+    with pytest.raises(InputError, match=r"must be a number or an array of 3 numbers.* Got an array of shape \(2,\)"):
+        check.per_label(SimpleNamespace(w=[1, 2]), "w", 3)
+
+
+def test_fractions():
+    for value in (0.1, np.float32(0.5), 1 - 1e-12):
+        check.fraction(SimpleNamespace(f=value), "f")
+    for value in (0, 1, 0.0, 1.0, -0.1, 1.1, np.nan, "0.1", None, True, [0.1]):
+        with pytest.raises(InputError, match="The 'f' parameter of SimpleNamespace must be a number above 0 and below"):
+            check.fraction(SimpleNamespace(f=value), "f")
+
+
+def test_random_states():
+    for value in (None, 0, 2**32 - 1, np.int64(3), np.random.RandomState(0)):
+        check.random_state(SimpleNamespace(random_state=value))
+    for value in ("x", -1, 1.5, 2**32, [1]):
+        with pytest.raises(
+            InputError, match="The 'random_state' parameter of SimpleNamespace must be None, a whole num"
+        ):
+            check.random_state(SimpleNamespace(random_state=value))
+
+
 def test_top_k():
     assert check.top_k(np.int64(3)) == 3
     for value in (0, -1, 2.5, 5.0, "5", True, None):
@@ -431,4 +490,166 @@ def test_top_k():
 
 def test_texts_are_refused_with_the_way_to_use_them():
     with pytest.raises(InputError, match=r"X holds texts; fit a Dataset made of them, Dataset.from_texts"):
-        check.features(["a text", "another"])
+        check.feature_matrix(["a text", "another"])
+
+
+# --- data frames, series and texts -----------------------------------------------------------------------------------
+
+TEXTS = ["a text", "", "ü"]
+TEXT_FORMS = {
+    "list": TEXTS,
+    "tuple": tuple(TEXTS),
+    "strings": np.array(TEXTS),
+    "StringDType": np.array(TEXTS, np.dtypes.StringDType()) if hasattr(np.dtypes, "StringDType") else np.array(TEXTS),
+    "objects": np.array(TEXTS, object),
+    "column": np.array(TEXTS, object)[:, None],
+    "list of NumPy strings": [np.str_(text) for text in TEXTS],
+    "pandas": pd.Series(TEXTS),
+    "pandas objects": pd.Series(TEXTS, dtype=object),
+    "pandas with an odd index": pd.Series(TEXTS, index=[7, 7, -1]),
+    "pandas category": pd.Series(TEXTS, dtype="category"),
+    "pandas arrow": pd.Series(TEXTS, dtype="string[pyarrow]"),
+    "pandas frame": pd.DataFrame({"text": TEXTS}),
+    "polars": pl.Series(TEXTS),
+    "polars category": pl.Series(TEXTS, dtype=pl.Categorical),
+    "polars frame": pl.DataFrame({"text": TEXTS}),
+    "pyarrow": pa.array(TEXTS),
+    "pyarrow chunks": pa.chunked_array([TEXTS[:1], TEXTS[1:]]),
+}
+
+
+@pytest.mark.parametrize("form", TEXT_FORMS)
+def test_texts_in_every_form(form):
+    found = check.texts(TEXT_FORMS[form])
+    assert type(found) is list
+    assert all(isinstance(text, str) for text in found)
+    assert found == TEXTS
+    with pytest.raises(InputError, match=r"X holds texts; fit a Dataset made of them, Dataset.from_texts"):
+        check.feature_matrix(TEXT_FORMS[form])
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        [],
+        [[1.0]],
+        [["a", "b"]],
+        [1.0, 2.0],
+        DENSE,
+        DENSE.astype(object),
+        np.array([["a", "b"]]),
+        sp.csr_array(DENSE),
+        pd.Series([1, 2]),
+        pd.Series([["a"], ["b"]]),
+        pd.DataFrame(DENSE),
+        pd.DataFrame({"x": [1.0]}),
+        pd.DataFrame({"a": ["x"], "b": ["y"]}),
+        pl.Series([1, 2]),
+        pl.DataFrame(DENSE),
+        pa.array([1, 2]),
+        None,
+        3,
+        (text for text in TEXTS),
+    ],
+    ids=lambda X: type(X).__name__,
+)
+def test_what_is_no_text(X):
+    assert check.texts(X) is None
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (["a", None], r"text 1 is missing \(None\); put '' where there is no text, or drop the row"),
+        (["a", np.nan], r"text 1 is missing \(nan\)"),
+        (np.array([np.nan, "a"], object), r"text 0 is missing \(nan\)"),
+        (pd.Series(["a", "b", None]), "text 2 is missing"),
+        (pd.Series(["a", None], dtype="string"), r"text 1 is missing \(<NA>\)"),
+        (pd.DataFrame({"text": ["a", None]}), "text 1 is missing"),
+        (pl.Series(["a", None]), r"text 1 is missing \(None\)"),
+        (pl.DataFrame({"text": [None, "a"]}), r"text 0 is missing \(None\)"),
+        (pa.array(["a", None]), r"text 1 is missing \(None\)"),
+        (["a", 3], "text 1 is int '3', not str, but other rows are texts; convert it"),
+        ([3.5, "a"], "text 0 is float '3.5', not str"),
+        (pd.Series(["a", ["b"]]), "text 1 is list"),
+        ([b"a", "b"], "text 0 is bytes"),
+        ("a", r"one text was passed where several are expected; pass a list of texts: \['a'\]"),
+    ],
+)
+def test_texts_with_a_hole_or_a_stranger_are_refused_with_the_row(X, message):
+    with pytest.raises(InputError, match=message):
+        check.texts(X)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_data_frames_become_canonical(frame, dtype):
+    assert_canonical(check.feature_matrix(frame(DENSE.astype(dtype))), DENSE)
+
+
+def test_a_sparse_data_frame_becomes_canonical():
+    assert_canonical(check.feature_matrix(pd.DataFrame.sparse.from_spmatrix(sp.csr_array(DENSE))), DENSE)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_names_of_features_are_compared_as_scikit_learn_does(frame):
+    estimator, columns = BaseEstimator(), list("abc")
+    rows = frame(dict(zip(columns, DENSE.T, strict=True)))
+    check.feature_matrix(rows, estimator=estimator, reset=True)
+    assert estimator.feature_names_in_.tolist() == columns
+    assert_canonical(check.feature_matrix(rows, estimator=estimator), DENSE)
+    with pytest.raises(InputError, match="Feature names must be in the same order as they were in fit"):
+        check.feature_matrix(rows[["b", "a", "c"]], estimator=estimator)
+    with pytest.raises(InputError, match="feature names should match those that were passed during fit"):
+        check.feature_matrix(frame(dict(zip("abd", DENSE.T, strict=True))), estimator=estimator)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        check.feature_matrix(DENSE, estimator=estimator)
+
+
+def test_a_data_frame_with_names_of_two_types_is_refused():
+    with pytest.raises(TypeError, match="Feature names are only supported if all input features have string names"):
+        check.feature_matrix(pd.DataFrame(DENSE, columns=["a", "b", 3]), estimator=BaseEstimator(), reset=True)
+
+
+@pytest.mark.parametrize("series", [pd.Series, pl.Series])
+@pytest.mark.parametrize("classes", [["b", "a", "b"], [3, 1, 3], [True, False, True]])
+def test_a_series_of_classes(series, classes):
+    assert encoded(series(classes), 3) == ([[name] for name in classes], sorted(set(classes)), True)
+
+
+def test_categories_are_classes():
+    for series in (pd.Series(["b", "a", "b"], dtype="category"), pl.Series(["b", "a", "b"], dtype=pl.Categorical)):
+        assert encoded(series, 3) == ([["b"], ["a"], ["b"]], ["a", "b"], True)
+
+
+@pytest.mark.parametrize("series", [pd.Series, pl.Series])
+def test_a_series_of_lists(series):
+    assert encoded(series([["b", "a"], [], ["b"]]), 3) == ([["a", "b"], [], ["b"]], ["a", "b"], False)
+
+
+@pytest.mark.parametrize("series", [pd.Series, pl.Series])
+def test_a_series_with_a_missing_class_is_refused_with_the_row(series):
+    with pytest.raises(InputError, match="row 1 of Y has no class"):
+        check.label_matrix(series(["b", None]), 2)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+@pytest.mark.parametrize("dtype", [int, bool, float])
+def test_the_columns_of_a_frame_name_the_labels(frame, dtype):
+    Y = frame({"dog": np.array([1, 0], dtype), "cat": np.array([1, 1], dtype)})
+    assert encoded(Y, 2) == ([["dog", "cat"], ["cat"]], ["dog", "cat"], False)
+
+
+def test_a_frame_without_string_columns_is_named_by_number():
+    assert encoded(pd.DataFrame(np.eye(3, dtype=int)), 3) == ([[0], [1], [2]], [0, 1, 2], False)
+
+
+def test_a_frame_that_is_no_indicator_is_refused():
+    with pytest.raises(InputError, match="an indicator Y holds only 0 and 1, but 2 was found"):
+        check.label_matrix(pl.DataFrame({"a": [0, 2], "b": [1, 0]}), 2)
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_a_frame_of_one_column_holds_classes(frame):
+    with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
+        assert encoded(frame({"class": [2, 1]}), 2) == ([[2], [1]], [1, 2], True)

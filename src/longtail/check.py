@@ -1,7 +1,9 @@
-"""Every check of what a user hands in. Returns canonical arrays or raises; kernels trust what comes from here.
+"""Checks of everything a user passes in. Each check returns the canonical form or raises InputError.
 
-Canonical X: csr_array, float32, finite, indices sorted, unique and in range; or, where that is asked for, a contiguous
-float32 array. Canonical Y: csr_array of int32 ones, likewise. The user's own arrays are never changed.
+Canonical X is a csr_array of finite float32 numbers with sorted, unique indices, or, for methods that take it, a
+C-contiguous float32 array. Canonical Y is a csr_array of int32 ones, with indices of the same kind. Kernels trust both.
+The user's own arrays are never changed. pandas, polars and pyarrow objects are recognised by their methods, so none of
+these packages is needed.
 """
 
 from __future__ import annotations
@@ -20,15 +22,19 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from longtail.errors import InputError
 from longtail.matrix import canonical_csr, indicator, ones
 
-# --- features --------------------------------------------------------------------------------------------------------
+# --- X ---------------------------------------------------------------------------------------------------------------
 
 
-def features(X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: bool = False) -> Any:
-    """Canonical X. With an estimator, scikit-learn's bookkeeping of `n_features_in_` is kept (`reset`) or compared.
+def feature_matrix(
+    X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: bool = False
+) -> sp.csr_array | np.ndarray:
+    """Canonical X from a SciPy matrix of any format, a NumPy array, nested lists, or a pandas or polars DataFrame.
 
-    With `keep_dense`, a dense array most of whose entries are not zero stays one.
+    With an estimator, scikit-learn's rules apply: `reset` sets its `n_features_in_` and, for a DataFrame with string
+    columns, its `feature_names_in_`; otherwise X is compared with them. With `keep_dense`, a dense X with more nonzeros
+    than zeros stays dense.
     """
-    if isinstance(X, list | tuple | np.ndarray) and len(X) and isinstance(X[0], str):
+    if texts(X) is not None:
         raise InputError(
             "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows made by TextFeatures"
         )
@@ -48,41 +54,107 @@ def features(X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: 
     return sp.csr_array(X)
 
 
+def texts(X: Any) -> list[str] | None:
+    """The texts of X as a list, or None if X does not hold texts.
+
+    X is a list, tuple, 1-d NumPy array, pandas or polars Series, pyarrow array, or a table with a single column. If any
+    entry is a string, all must be: InputError names the first row that is missing or of another type.
+    """
+    if isinstance(X, str | bytes):
+        raise InputError(f"one text was passed where several are expected; pass a list of texts: [{X[:40]!r}]")
+    values = _single_column(X)
+    if values is None or not any(isinstance(value, str) for value in values):
+        return None
+    for row, value in enumerate(values):
+        if isinstance(value, str):
+            continue
+        if _is_missing(value):
+            raise InputError(f"text {row} is missing ({value!r}); put '' where there is no text, or drop the row")
+        raise InputError(
+            f"text {row} is {type(value).__name__} {str(value)[:40]!r}, not str, but other rows are texts; convert it"
+        )
+    return values
+
+
+def _single_column(X: Any) -> list[Any] | None:
+    """The entries of a list, of a 1-d array or Series, or of the only column of a table; None for anything else."""
+    if isinstance(X, list | tuple):
+        return list(X)
+    shape = getattr(X, "shape", None)
+    if _is_table(X):
+        return _entries(X[X.columns[0]]) if shape[1] == 1 else None
+    if isinstance(X, np.ndarray):
+        if X.dtype.kind not in "OUT" or not (X.ndim == 1 or (X.ndim == 2 and X.shape[1] == 1)):  # T: StringDType
+            return None
+        return list(X.ravel().tolist())
+    return _entries(X) if shape is None or len(shape) == 1 else None
+
+
+def _is_table(X: Any) -> bool:
+    """Whether X is a DataFrame of pandas or polars."""
+    return hasattr(X, "columns") and hasattr(X, "dtypes") and len(getattr(X, "shape", ())) == 2
+
+
+def _entries(series: Any) -> list[Any] | None:
+    """The entries of a pandas or polars Series or of a pyarrow array; None for anything else."""
+    for method in ("to_list", "to_pylist"):
+        if hasattr(series, method):
+            return list(getattr(series, method)())
+    return None
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether the value stands for a missing one: None, NaN, pandas' NA or NaT."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
+
+
 def _input_error(error: ValueError) -> InputError:
-    """scikit-learn's message as ours, on one line."""
+    """scikit-learn's message as an InputError, on one line."""
     return error if isinstance(error, InputError) else InputError(" ".join(str(error).split()))
 
 
-# --- labels ----------------------------------------------------------------------------------------------------------
+# --- Y ---------------------------------------------------------------------------------------------------------------
 
 
-def labels(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool]:
-    """Canonical Y, the names of its columns, and whether each row has exactly one label (a multi-class problem).
+def label_matrix(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool]:
+    """Canonical Y, the names of its columns, and `multiclass`: whether Y was 1-d, so that a row has one class.
 
-    Y is a sparse or dense 0/1 indicator (names are then column numbers), a 1-d array of classes, or a list with one
-    collection of hashable names per row.
+    Y has one of three forms:
+
+    - an indicator of zeros and ones, (n_samples, n_labels): a SciPy matrix, an array, or a DataFrame. The names are the
+      DataFrame's columns if all are strings, and otherwise column numbers;
+    - one collection of label names per row: a list or Series of lists, tuples, sets or arrays;
+    - one class per row: a list, 1-d array or Series. This is the only form with `multiclass`. Other forms are
+      multi-label even if each row has one label.
     """
     if Y is None:
         raise InputError("fit requires y to be passed, but the target y is None; give the labels of every row")
+    multiclass = False
     try:
         if sp.issparse(Y):
-            Y, names = _named_by_number(indicator(Y))
-        elif _is_label_lists(Y):
-            Y, names = encode(Y)
+            Y = indicator(Y)
+            names = np.arange(Y.shape[1])
+        elif _is_table(Y) and Y.shape[1] != 1:
+            columns = list(Y.columns)
+            Y = indicator(check_array(Y, dtype="numeric"))
+            names = name_array(columns) if all(isinstance(name, str) for name in columns) else np.arange(Y.shape[1])
         else:
-            Y, names = _from_array(Y)
+            if not isinstance(Y, np.ndarray) and not _is_table(Y):
+                entries = _entries(Y)
+                Y = Y if entries is None else entries
+            if _is_label_lists(Y):
+                Y, names = encode(Y)
+            else:
+                Y, names, multiclass = _from_array(Y)
     except ValueError as error:
         raise _input_error(error) from None
     if Y.shape[0] != n_samples:
         raise InputError(f"Y has {Y.shape[0]} rows but X has {n_samples}; each row of Y labels one row of X")
     if Y.shape[1] == 0:
         raise InputError("Y has no labels at all; give at least one")
-    multiclass = bool((np.diff(Y.indptr) == 1).all())
     return Y, names, multiclass
-
-
-def _named_by_number(Y: sp.csr_array) -> tuple[sp.csr_array, np.ndarray]:
-    return Y, np.arange(Y.shape[1])
 
 
 def _is_label_lists(Y: Any) -> bool:
@@ -95,7 +167,10 @@ def _is_label_lists(Y: Any) -> bool:
 
 
 def encode(rows: Iterable[Any], names: Sequence[Hashable] | None = None) -> tuple[sp.csr_array, np.ndarray]:
-    """One collection of names per row -> indicator and sorted names (or the given ones; others are then errors)."""
+    """The indicator of one collection of names per row, and the names of its columns.
+
+    The names are `names` in this order, and InputError for any other name; by default all names in sorted order.
+    """
     rows = [_names_of(i, row) for i, row in enumerate(rows)]
     if names is None:
         names = _sorted({name for row in rows for name in row})
@@ -114,6 +189,7 @@ def encode(rows: Iterable[Any], names: Sequence[Hashable] | None = None) -> tupl
 
 
 def _names_of(i: int, row: Any) -> list[Hashable]:
+    """The distinct names of one row."""
     if not isinstance(row, list | tuple | set | frozenset | np.ndarray):
         raise InputError(
             f"row {i} of Y is {type(row).__name__} {str(row)[:40]!r}, but the first one is a list of labels; "
@@ -133,10 +209,10 @@ def _sorted(names: set[Hashable]) -> list[Hashable]:
 
 
 def name_array(names: Sequence[Any]) -> np.ndarray:
-    """Names as a 1-d array: integers and strings as themselves, anything else (tuples, mixtures) as objects.
+    """Names as a 1-d array: integers and strings in arrays of their own type, anything else as objects.
 
-    Strings, too, stay objects where NumPy's fixed width would lose a NUL at the end of a name, or much memory (one long
-    name among millions of short ones).
+    Strings become an object array where NumPy's fixed width would lose a NUL at the end of a name, or waste much memory
+    (one long name among millions of short ones).
     """
     if len(names) and all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in names):
         array = np.array(names)
@@ -151,18 +227,29 @@ def name_array(names: Sequence[Any]) -> np.ndarray:
     return array
 
 
-def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
+def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray, bool]:
+    """Y as a dense indicator or as classes; the last value says which (True for classes)."""
+    if isinstance(Y, list | tuple):
+        _refuse_missing(Y)  # NumPy would turn a missing class among strings into the string "nan" or "None"
     Y = np.asarray(Y)
     if Y.ndim == 2 and Y.shape[1] > 1:
-        return _named_by_number(indicator(check_array(Y, dtype="numeric")))
+        Y = indicator(check_array(Y, dtype="numeric"))
+        return Y, np.arange(Y.shape[1]), False
     Y = column_or_1d(Y, warn=True)
     if Y.dtype == object:
+        _refuse_missing(Y)
         Y = name_array(Y.tolist())
     if Y.dtype.kind == "f" and not np.isfinite(Y).all():
         raise InputError("Y contains NaN or infinity; a class is a string or a whole number")
     check_classification_targets(Y)
     names, columns = np.unique(Y, return_inverse=True)
-    return ones(columns, np.arange(len(Y) + 1), (len(Y), len(names))), names
+    return ones(columns, np.arange(len(Y) + 1), (len(Y), len(names))), names, True
+
+
+def _refuse_missing(classes: Sequence[Any] | np.ndarray) -> None:
+    row = next((i for i, value in enumerate(classes) if _is_missing(value)), None)
+    if row is not None:
+        raise InputError(f"row {row} of Y has no class ({classes[row]!r}); give it one, or drop the row")
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------
@@ -171,14 +258,117 @@ def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray]:
 def number(
     owner: Any, name: str, *, least: float | None = None, above: float | None = None, whole: bool = False
 ) -> None:
-    """The parameter `name` of `owner` is a finite number within these bounds (a whole one if `whole`)."""
+    """The parameter `name` of `owner` must be a finite number within these bounds (an integer if `whole`)."""
     value: Any = getattr(owner, name)
     kind: Any = numbers.Integral if whole else numbers.Real
-    bounds = f" of at least {least}" if least is not None else f" above {above}" if above is not None else ""
     wrong = isinstance(value, bool) or not isinstance(value, kind) or not _fits(value, whole)
-    if wrong or (least is not None and value < least) or (above is not None and value <= above):
+    if wrong or not _within(value, least, above):
         noun = "a whole number" if whole else "a number"
-        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be {noun}{bounds}. Got {value!r} instead.")
+        raise _parameter_error(owner, name, f"{noun}{_bounds(least, above)}")
+
+
+def fraction(owner: Any, name: str) -> None:
+    """The parameter `name` of `owner` must be a number above 0 and below 1."""
+    value: Any = getattr(owner, name)
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
+        raise _parameter_error(owner, name, "a number above 0 and below 1")
+
+
+def candidates(owner: Any, name: str, *, least: float | None = None, above: float | None = None) -> list[float] | None:
+    """The values of a parameter to choose from: one number or several, or a text such as "1,10". None for "auto"."""
+    value: Any = getattr(owner, name)
+    if isinstance(value, str) and value == "auto":
+        return None
+    parts = value.split(",") if isinstance(value, str) else np.atleast_1d(np.asarray(value, object)).ravel().tolist()
+    try:
+        found = [math.nan if isinstance(part, bool | np.bool_) else float(part) for part in parts]
+    except (TypeError, ValueError, OverflowError):
+        found = []
+    if not found or not all(math.isfinite(part) and _within(part, least, above) for part in found):
+        raise _parameter_error(owner, name, f'"auto" or one or more numbers{_bounds(least, above)}')
+    return found
+
+
+def row_numbers(owner: Any, name: str, n_samples: int) -> np.ndarray:
+    """The parameter `name` of `owner`, a list of row numbers, sorted and without repetition."""
+    rows = np.asarray(getattr(owner, name))
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or (rows.size and (rows.min() < 0 or rows.max() >= n_samples)):
+        raise InputError(
+            f"The '{name}' parameter of {type(owner).__name__} must be a list of row numbers from 0 to {n_samples - 1}"
+        )
+    return np.unique(rows)
+
+
+def positive_numbers(owner: Any, name: str) -> np.ndarray:
+    """The parameter `name` of `owner`, a positive number or a 1-d array of them, as float64. Needs no data."""
+    value: Any = getattr(owner, name)
+    try:
+        values = np.asarray(value)
+    except ValueError:  # lists of unequal lengths
+        values = np.empty((0, 0))
+    if values.dtype.kind not in "iuf" or values.ndim > 1 or not values.size:
+        raise _parameter_error(owner, name, "a number above 0, or an array with one such number per label")
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise InputError(
+            f"The '{name}' parameter of {type(owner).__name__} must be above 0 and finite. Got {value!r} instead."
+        )
+    return values.astype(np.float64)
+
+
+def per_label(owner: Any, name: str, n_labels: int) -> np.ndarray:
+    """The parameter that `positive_numbers` accepted, as an array of `n_labels` numbers."""
+    values = positive_numbers(owner, name)
+    if values.shape not in ((), (n_labels,)):
+        expected = f"a number or an array of {n_labels} numbers, one per label"
+        raise _parameter_error(owner, name, expected, f"an array of shape {values.shape}")
+    return np.broadcast_to(values, n_labels)
+
+
+def choice(owner: Any, name: str, allowed: Sequence[str]) -> None:
+    """The parameter `name` of `owner` must be one of these words."""
+    value = getattr(owner, name)
+    if not isinstance(value, str) or value not in allowed:
+        raise _parameter_error(owner, name, f"one of {', '.join(repr(word) for word in allowed)}")
+
+
+def flag(owner: Any, name: str) -> None:
+    """The parameter `name` of `owner` must be True or False."""
+    if not isinstance(getattr(owner, name), bool | np.bool_):
+        raise _parameter_error(owner, name, "True or False")
+
+
+def n_jobs(owner: Any) -> None:
+    """The parameter `n_jobs` must be None, a positive integer, or a negative one as in joblib."""
+    value = owner.n_jobs
+    if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral) or value == 0):
+        raise _parameter_error(owner, "n_jobs", "None, a positive number of threads, or -1 for all cores")
+
+
+def random_state(owner: Any) -> None:
+    """The parameter `random_state` must be None, an integer from 0 to 2^32 - 1, or a NumPy RandomState."""
+    try:
+        check_random_state(owner.random_state)
+    except ValueError:
+        expected = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
+        raise _parameter_error(owner, "random_state", expected) from None
+
+
+def sample_weight(weights: Any, n_samples: int) -> np.ndarray:
+    """One finite weight of at least 0 per row, and not all of them 0."""
+    found = np.asarray(weights, np.float64)
+    if found.shape != (n_samples,) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
+        raise InputError(
+            f"sample_weight must be {n_samples} finite numbers of at least 0, and not all 0. Got an array of shape "
+            f"{found.shape} instead."
+        )
+    return found
+
+
+def top_k(k: Any) -> int:
+    """k as an int; it must be an integer of at least 1."""
+    if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, the number of labels to return. Got {k!r} instead.")
+    return int(k)
 
 
 def _fits(value: Any, whole: bool) -> bool:
@@ -187,96 +377,19 @@ def _fits(value: Any, whole: bool) -> bool:
         return -(2**63) <= int(value) < 2**63
     try:
         return math.isfinite(value)
-    except OverflowError:  # a whole number beyond every float
+    except OverflowError:  # an integer above the largest float
         return False
 
 
-def candidates(owner: Any, name: str, *, least: float | None = None, above: float | None = None) -> list[float] | None:
-    """The parameter `name` of `owner`: one number or several, perhaps as text ("1,10"); None for "auto"."""
-    value: Any = getattr(owner, name)
-    if isinstance(value, str) and value == "auto":
-        return None
-    bounds = f" of at least {least}" if least is not None else f" above {above}" if above is not None else ""
-    parts = value.split(",") if isinstance(value, str) else np.atleast_1d(np.asarray(value, object)).ravel().tolist()
-    try:
-        found = [math.nan if isinstance(part, bool | np.bool_) else float(part) for part in parts]
-    except (TypeError, ValueError, OverflowError):
-        found = []
-    low = [(least is not None and part < least) or (above is not None and part <= above) for part in found]
-    if not found or any(low) or not all(map(math.isfinite, found)):
-        raise InputError(
-            f"The '{name}' parameter of {_owner(owner)} must be \"auto\" or one or more numbers{bounds}. "
-            f"Got {value!r} instead."
-        )
-    return found
+def _within(value: Any, least: float | None, above: float | None) -> bool:
+    return (least is None or bool(value >= least)) and (above is None or bool(value > above))
 
 
-def row_numbers(owner: Any, name: str, n_samples: int) -> np.ndarray:
-    """The parameter `name` of `owner`, an array of row numbers, none of them twice."""
-    rows = np.asarray(getattr(owner, name))
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or (rows.size and (rows.min() < 0 or rows.max() >= n_samples)):
-        raise InputError(
-            f"The '{name}' parameter of {_owner(owner)} must be a list of row numbers from 0 to {n_samples - 1}"
-        )
-    return np.unique(rows)
+def _bounds(least: float | None, above: float | None) -> str:
+    return f" of at least {least}" if least is not None else f" above {above}" if above is not None else ""
 
 
-def per_label(owner: Any, name: str, n_labels: int) -> np.ndarray:
-    """The parameter `name` of `owner`, a positive number for all labels or one for each, as an array of n_labels."""
-    values = np.asarray(getattr(owner, name))
-    if values.dtype.kind not in "iuf" or values.shape not in ((), (n_labels,)):
-        raise InputError(
-            f"The '{name}' parameter of {_owner(owner)} must be a number or an array of {n_labels} numbers. "
-            f"Got {'an array of shape ' + str(values.shape) if values.ndim else repr(getattr(owner, name))} instead."
-        )
-    if not (np.isfinite(values) & (values > 0)).all():
-        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be above 0 and finite.")
-    return np.broadcast_to(values.astype(np.float64), n_labels)
-
-
-def choice(owner: Any, name: str, allowed: Sequence[str]) -> None:
-    """The parameter `name` of `owner` is one of these words."""
-    value = getattr(owner, name)
-    if not isinstance(value, str) or value not in allowed:
-        words = ", ".join(repr(word) for word in allowed)
-        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be one of {words}. Got {value!r} instead.")
-
-
-def flag(owner: Any, name: str) -> None:
-    """The parameter `name` of `owner` is True or False."""
-    value = getattr(owner, name)
-    if not isinstance(value, bool | np.bool_):
-        raise InputError(f"The '{name}' parameter of {_owner(owner)} must be True or False. Got {value!r} instead.")
-
-
-def n_jobs(owner: Any) -> None:
-    """None, -1, -2, ... or a positive whole number."""
-    value = owner.n_jobs
-    if value is not None and (isinstance(value, bool) or not isinstance(value, numbers.Integral) or value == 0):
-        raise InputError(
-            f"The 'n_jobs' parameter of {_owner(owner)} must be None, a positive number of threads, or -1 for all "
-            f"cores. Got {value!r} instead."
-        )
-
-
-def random_state(owner: Any) -> None:
-    """None, a whole number from 0 to 2^32 - 1, or NumPy's RandomState."""
-    value = owner.random_state
-    try:
-        check_random_state(value)
-    except ValueError:
-        raise InputError(
-            f"The 'random_state' parameter of {_owner(owner)} must be None, a whole number from 0 to 2^32 - 1 or a "
-            f"RandomState. Got {value!r} instead."
-        ) from None
-
-
-def top_k(k: Any) -> int:
-    """A whole number of at least 1."""
-    if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
-        raise InputError(f"k must be a whole number of at least 1, the number of labels to return. Got {k!r} instead.")
-    return int(k)
-
-
-def _owner(owner: Any) -> str:
-    return owner if isinstance(owner, str) else type(owner).__name__
+def _parameter_error(owner: Any, name: str, expected: str, found: str | None = None) -> InputError:
+    """scikit-learn's wording for a parameter that cannot be used."""
+    found = repr(getattr(owner, name)) if found is None else found
+    return InputError(f"The '{name}' parameter of {type(owner).__name__} must be {expected}. Got {found} instead.")

@@ -19,7 +19,10 @@ from longtail.data.text_features import TextFeatures
 from longtail.errors import InputError, ModelError
 
 NOT_FINITE = "X contains NaN or infinity (or a value beyond float32); every feature value is a finite number"
-NO_INDICATOR = "an indicator Y holds only 0 and 1, but 2 was found; mark each label of a row by 1 (class numbers go into a 1-d array)"
+NO_INDICATOR = (
+    "an indicator Y holds only 0 and 1, but 2 was found; "
+    "mark each label of a row by 1 (class numbers go into a 1-d array)"
+)
 TOO_WIDE = "X is not a valid sparse matrix: 2,147,483,648 columns are more than the 2,147,483,646 that can be numbered"
 NOT_FITTED = "these text features are not fitted yet; call fit(texts) with the training texts first"
 NUMBERS = "meta data must be the whole numbers n_samples, n_features, n_labels and text_features"

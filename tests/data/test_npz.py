@@ -174,7 +174,7 @@ REFUSED = {
     ),
     "more rows": (
         {"shape": np.array([9, 3])},
-        "found an unusable indptr (indptr does not span 9 rows and 3 entries), expected 10 whole numbers that rise from 0 to 3",
+        "found a bad indptr (indptr does not span 9 rows and 3 entries), expected 10 numbers that rise from 0 to 3",
     ),
     "pickle": (
         {"data": np.array([1, None, 3], object)},
@@ -215,19 +215,19 @@ REFUSED = {
     ),
     "indptr falls": (
         {"indptr": np.array([0, 4, 3]), "shape": np.array([2, 3])},
-        "found an unusable indptr (indptr decreases), expected 3 whole numbers that rise from 0 to 3",
+        "found a bad indptr (indptr decreases), expected 3 numbers that rise from 0 to 3",
     ),
     "indptr starts late": (
         {"indptr": np.array([1, 1, 3])},
-        "found an unusable indptr (indptr does not span 2 rows and 3 entries), expected 3 whole numbers that rise from 0 to 3",
+        "found a bad indptr (indptr does not span 2 rows and 3 entries), expected 3 numbers that rise from 0 to 3",
     ),
     "indptr ends early": (
         {"indptr": np.array([0, 1, 2])},
-        "found an unusable indptr (indptr does not span 2 rows and 3 entries), expected 3 whole numbers that rise from 0 to 3",
+        "found a bad indptr (indptr does not span 2 rows and 3 entries), expected 3 numbers that rise from 0 to 3",
     ),
     "indptr of floats": (
         {"indptr": np.array([0.0, 1, 3])},
-        "found an unusable indptr (indptr has dtype float64, not integers), expected 3 whole numbers that rise from 0 to 3",
+        "found a bad indptr (indptr has dtype float64, not integers), expected 3 numbers that rise from 0 to 3",
     ),
     "lying header": (
         {"data": npy(np.ones(3), header={"shape": (10**12,)})},

@@ -1,4 +1,4 @@
-"""The index: lists, columns and spill hold all of W, within what topk.py promises, in modest room."""
+"""The index: lists, columns and spill hold all of W, within what index_kernels.py promises, in modest room."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from longtail.models.index import COLUMN_SHARE, LEVELS, SPILL_SHARE, InvertedIndex
+from longtail.models.index import COLUMN_SHARE, SPILL_SHARE, InvertedIndex
+from longtail.models.index_kernels import LEVELS
 
 
 def weights(seed: int = 0, L: int = 1000, d: int = 40) -> sp.csr_array:

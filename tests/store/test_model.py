@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import longtail
-from longtail import topk
 from longtail.data import TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.models import LinearModel
+from longtail.models import index_kernels as kernels
 from longtail.store import Provenance, model_id, model_size, read_model, write_model
 from tests.store.samples import (
     PROVENANCE,
@@ -172,8 +172,8 @@ def test_mapped_weights_stay_on_disk_and_answer_alike(tmp_path):
             top, wanted = other.predict_topk(X, 7, n_jobs=n_jobs), model.predict_topk(X, 7)
             assert (top.labels.tobytes(), top.scores.tobytes()) == (wanted.labels.tobytes(), wanted.scores.tobytes())
         assert (other.predict_above(X) != model.predict_above(X)).nnz == 0
-    assert len(topk.top_rows.signatures) == 1  # no recompilation for mapped, read-only arrays
-    assert len(topk.rows_above.signatures) == 1
+    assert len(kernels.top_rows.signatures) == 1  # no recompilation for mapped, read-only arrays
+    assert len(kernels.rows_above.signatures) == 1
 
 
 def test_the_mapped_model_outlives_its_replacement(tmp_path):

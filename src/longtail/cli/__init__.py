@@ -31,14 +31,16 @@ INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for programs ended b
 
 
 class Verbs(TyperGroup):
-    """The verbs, with every way a command can end turned into an exit code and at most one line."""
+    """The group of all verbs. Turns every way a command can end into an exit code and at most one line."""
 
     traceback = bool(os.environ.get(TRACEBACK))
 
     def main(self, args: Any = None, prog_name: str | None = None, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
-                stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter is no reason to stop
+                stream.reconfigure(
+                    errors="backslashreplace"
+                )  # a character that the terminal lacks is no reason to stop
         try:
             code = super().main(args, prog_name, standalone_mode=False, **extra)
         except Exception as error:
@@ -68,7 +70,7 @@ class Verbs(TyperGroup):
 
 
 def _report(error: Exception) -> int:
-    """Say what went wrong; the exit code."""
+    """Print what went wrong; returns the exit code."""
     if hasattr(error, "format_message"):  # from typer, whose releases keep these classes in different places
         message = error.format_message().rstrip(".")
         note(f"Error: {message}{'' if message.endswith('?') else '.'} {_hint(error)}")
@@ -78,7 +80,7 @@ def _report(error: Exception) -> int:
 
 
 def _hint(error: Exception) -> str:
-    """What typer's message leaves open: which options there are, or where to read on."""
+    """What to add to a message of typer: the options that exist, or where the help is."""
     ctx = getattr(error, "ctx", None)
     place = getattr(ctx, "command_path", "longtail")
     if ctx is not None and hasattr(error, "option_name"):
@@ -100,7 +102,7 @@ def _reason(error: Exception) -> str:
 
 
 def _forget_stdout() -> None:
-    """Python flushes standard output once more as it ends, and must not fail again."""
+    """Send the rest of standard output nowhere: Python flushes it once more at exit, which would fail again."""
     with contextlib.suppress(OSError, ValueError):  # not a real file, as in tests
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -146,5 +148,5 @@ def main() -> None:
         app(prog_name="longtail")
     except SystemExit as end:
         if end.code == INTERRUPTED:
-            os._exit(INTERRUPTED)  # at once: threads in the midst of a kernel hold nothing that is worth waiting for
+            os._exit(INTERRUPTED)  # at once: threads inside a kernel hold nothing worth waiting for
         raise

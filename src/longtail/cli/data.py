@@ -1,4 +1,4 @@
-"""`longtail data DATA`: what a dataset holds; parse it once and for all, or divide it into train and test."""
+"""`longtail data DATA`: summarise a dataset, parse it once, or split it into train and test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def data(
     data: Data,
-    save: Annotated[str | None, typer.Option("--save", metavar="FOLDER", help="Save it for quick opening.")] = None,
+    save: Annotated[str | None, typer.Option("--save", metavar="FOLDER", help="Save the parsed data there.")] = None,
     split: Annotated[
         float | None,
         typer.Option("--split", metavar="FRACTION", help="With --save: this part becomes FOLDER/test."),
@@ -29,9 +29,9 @@ def data(
     reading: dict[str, Any],
     text_options: dict[str, Any],
 ) -> None:
-    """Summarise DATA, parse it once and for all, or split it."""
+    """Summarise DATA. Save it in a form that opens at once, or split it into train and test."""
     if split is not None and save is None:
-        raise UsageError("--split needs --save FOLDER, the place for the two parts")
+        raise UsageError("--split needs --save FOLDER, which says where the two parts go")
     features = text_features(text_options)
     dataset, _ = read_data(data, reading, **({} if features is None else {"text_features": features}))
     summary = dataset.summary()

@@ -1,6 +1,6 @@
-"""`longtail demo`: from a real corpus to a trained, saved, measured and explained model, in a minute or two.
+"""`longtail demo`: train, save, measure and explain a model of a real corpus, in a minute or two.
 
-The texts are the diagnoses of ICD-10-CM (longtail.data.icd10), labelled with their codes and all that is above them.
+The texts are the diagnoses of ICD-10-CM (longtail.data.icd10), labelled with their codes and all codes above them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from longtail.topk import TopK
 
 K = 5
-FIFTHS = (0, 1, 0, 2, 0)  # what to look for in each fifth of the test texts, see `telling_rows`
+FIFTHS = (0, 1, 0, 2, 0)  # which kind of example to take from each fifth of the test texts, see `telling_rows`
 SHOWN = tuple(f"{metric}@{k}" for metric in ("P", "PSP") for k in (1, 3, 5))
 
 
@@ -65,7 +65,7 @@ def demo(
 
 
 def _corpus(texts: int | None) -> dict[str, Any]:
-    """Both parts of the corpus (or of its first texts, for a quick look), label titles, and how long it took."""
+    """Both parts of the corpus (or of its first texts only), titles of labels, and how long reading took."""
     from longtail.data import Dataset, icd10
 
     with step("Reading ICD-10-CM") as reading:
@@ -84,7 +84,7 @@ def _corpus(texts: int | None) -> dict[str, Any]:
 
 @dataclass
 class Run:
-    """One demo: the corpus, then everything that is made of it."""
+    """One demo: the corpus and everything made from it."""
 
     train_part: Dataset
     test_part: Dataset
@@ -98,7 +98,7 @@ class Run:
     top: TopK = field(init=False)
 
     def train(self) -> None:
-        """Train, save, and from then on use only what was read back: the model must travel."""
+        """Train, save and load. Everything after this uses the loaded model, as a user on another machine would."""
         from longtail.methods import OneVsAll
 
         trained = OneVsAll()
@@ -139,9 +139,7 @@ class Run:
     def data_section(self) -> Section:
         from longtail.report import Facts, FrequencyCurve, Paragraph, Section
 
-        words = (
-            "Names of diagnoses, labelled with their code and all that is above it. Every fifth text is for the test."
-        )
+        words = "Names of diagnoses, labelled with their code and all codes above it. Every fifth text is a test text."
         facts = {
             "training texts": self.train_part.n_samples,
             "test texts": self.test_part.n_samples,
@@ -165,7 +163,7 @@ class Run:
             "peak memory": size(int(peak)) if math.isfinite(peak) else "unknown",
         }
         words = (
-            "Read back from disk and asked with raw texts, the model gives the same answers: its features travel along."
+            "Loaded from disk and given raw texts, the model gives the same answers: its text pipeline is part of it."
         )
         return Section("Model", Facts(facts), Paragraph(words))
 
@@ -233,8 +231,8 @@ class Run:
 
 
 def telling_rows(test: Dataset, top: TopK) -> list[int]:
-    """Five rows to look at, one from each fifth of the corpus, which goes by chapters: three that are predicted well,
-    one with a wrong best label, one that is half right."""
+    """Five rows to show, one from each fifth of the corpus, which is ordered by chapter: three that are predicted well,
+    one with a wrong best label, and one that is half right."""
     import numpy as np
 
     right = np.array([np.isin(top.labels[i], test.Y[[i]].indices) for i in range(test.n_samples)])

@@ -1,4 +1,4 @@
-"""`longtail evaluate MODEL DATA`: how good the predictions are, overall and for frequent, middling and rare labels."""
+"""`longtail evaluate MODEL DATA`: measure predictions, overall and for frequent, medium and rare labels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def evaluate(
     propensity: Annotated[
         tuple[float, float] | None, typer.Option(metavar="A B", help="Constants of the propensity model of PSP@k.")
     ] = None,
-    report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Write an HTML page, too.")] = None,
+    report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")] = None,
     json: Json = False,
     *,
     reading: dict[str, Any],
@@ -38,7 +38,7 @@ def evaluate(
     """Measure how good the predictions of MODEL are.
 
     P@k, nDCG@k, recall@k, coverage@k and, with --train, the propensity-scored PSP@k and PSnDCG@k; overall and for
-    frequent (head), middling (torso) and rare (tail) labels.
+    frequent (head), medium (torso) and rare (tail) labels.
     """
     options: dict[str, Any] = {"ks": _numbers(ks)} if ks is not None else {}
     if propensity is not None:

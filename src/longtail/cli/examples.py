@@ -1,4 +1,4 @@
-"""A row as a reader wants to see it: its text, its true and predicted labels, the words behind the best one."""
+"""One row as an example for readers: its text, its true and predicted labels, the words behind the best one."""
 
 from __future__ import annotations
 

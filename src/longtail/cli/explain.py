@@ -1,4 +1,4 @@
-"""`longtail explain MODEL --text "…"`: which features made the score of a label."""
+"""`longtail explain MODEL --text "…"`: show which features made the score of a label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from longtail.models import Explanation
 
 
-DIGITS = 6  # float32 has no more to say
+DIGITS = 6  # float32 has no more
 
 
 def explain(
@@ -24,7 +24,9 @@ def explain(
     text: Annotated[str | None, typer.Option("--text", help="The text to explain.")] = None,
     data: Annotated[str | None, typer.Option("--data", metavar="DATA", help="A data file.")] = None,
     row: Annotated[int, typer.Option("--row", min=0, help="Which row of --data, from 0.")] = 0,
-    label: Annotated[str | None, typer.Option("--label", metavar="NAME", help="The best label if not given.")] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="NAME", help="The label to explain. Default: the best one.")
+    ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many features to show.")] = 10,
     json: Json = False,
     *,

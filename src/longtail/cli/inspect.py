@@ -1,4 +1,4 @@
-"""`longtail inspect MODEL`: what a model is made of, and the strongest weights of one label."""
+"""`longtail inspect MODEL`: show sizes, parameters and training of a model, or the weights of one label."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inspect(
     top: Annotated[int, typer.Option("--top", min=1, help="How many weights of the label.")] = 20,
     json: Json = False,
 ) -> None:
-    """Show what a model is made of, or one label of it."""
+    """Show the sizes, parameters and training record of a model, or the strongest weights of one label."""
     clf = load_model(model)
     if label is not None:
         weights = _weights(clf, label_called(clf, label), top)
@@ -126,7 +126,7 @@ def _buckets_for_people(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pairs(values: Any) -> str:
-    """name=value, ...; a mapping within stands in brackets."""
+    """name=value, name=value; a nested mapping stands in brackets."""
     if not isinstance(values, dict):
         return str(values)
     inner = {name: f"({_pairs(value)})" if isinstance(value, dict) else value for name, value in values.items()}

@@ -1,8 +1,8 @@
-"""Command-line options from a signature and its docstring: an estimator says once what it takes.
+"""Command-line options made from the signature and docstring of an estimator.
 
 Types and defaults come from `__init__`, help from the section "Parameters" of the class docstring. An option that is
-not given is not passed on, so every default stays in its one home. Importing an estimator takes a second or more; a
-command can put it off until it is called.
+not given is not passed on, so every default has one home. Importing an estimator takes a second or more, so a command
+can postpone it until the command runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 
 Groups = Mapping[str, Sequence[inspect.Parameter]]
 SIMPLE = (bool, int, float, str)
-# Plain help: it shows long options whole, and needs a third of the time of help that is drawn with rich.
+# Plain help shows long options in full and takes a third of the time of rich help.
 STYLE: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--help"]}, "rich_markup_mode": None}
 
 
@@ -33,7 +33,7 @@ def option(name: str, kind: Any, flag: str, **how: Any) -> inspect.Parameter:
 
 
 def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
-    """One option per parameter of `target` that a terminal can spell, with `prefix`."""
+    """One option per parameter of `target` that can be typed on a command line. Names begin with `prefix`."""
     hints = typing.get_type_hints(target.__init__)  # type: ignore[misc]
     entries = parameter_help(target)
     found = []
@@ -57,8 +57,8 @@ def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
 
 
 def option_type(hint: Any) -> Any:
-    """What a terminal can spell of a parameter's type: a number, a word, either, a switch, or a pair of these;
-    None where it can spell none of it."""
+    """The part of a parameter's type that can be typed on a command line: a number, a word, either of them, a switch,
+    or a pair; None if there is none."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if float in members and str in members:
         return number_or_word
@@ -66,7 +66,7 @@ def option_type(hint: Any) -> Any:
 
 
 def number_or_word(text: str) -> float | str:
-    """For a parameter such as `float | str`."""
+    """Reads a value of type `float | str`."""
     try:
         return float(text)
     except ValueError:
@@ -91,7 +91,7 @@ _TYPE = re.compile(r"(float|int|str|bool|tuple)\b")
 
 
 def parameter_help(target: type) -> dict[str, tuple[str | None, str]]:
-    """Parameter name -> its choices, as `a|b`, where it has some, and what the docstring says of it, in one line.
+    """For each parameter: its choices as `a|b` (None if it has none), and its description in one line.
 
     An entry is `name : type` with the description on the lines below it, or `name, name : description` in one.
     """
@@ -118,7 +118,7 @@ def _entry(rest: str, lines: list[str]) -> tuple[str | None, str]:
 
 
 def with_options(function: Callable[..., None], groups: Groups) -> Callable[..., None]:
-    """`function` with more options; those of a group that were given arrive as a dict in the keyword of that name."""
+    """`function` with additional options. Those of a group arrive as a dict in the keyword of that name."""
     own = inspect.signature(function, eval_str=True)
 
     def command(**given: Any) -> None:
@@ -135,7 +135,8 @@ def with_options(function: Callable[..., None], groups: Groups) -> Callable[...,
 
 
 def add(app: typer.Typer, function: Callable[..., None], groups: Groups | Callable[[list[str]], Groups]) -> None:
-    """Make `function` a command of `app`; a function `groups` is called with its words, and only when it runs."""
+    """Make `function` a command of `app`. If `groups` is a function, it gets the words of the command line, and is
+    called only when the command runs."""
     if not callable(groups):
         app.command()(with_options(function, groups))
         return

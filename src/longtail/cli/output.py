@@ -1,4 +1,4 @@
-"""What the command line says: results on standard output, everything else, one line each, on standard error."""
+"""Output of the command line: results on standard output; everything else on standard error, one line each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class UsageError(Exception):
-    """A command that cannot be meant so; exit code 2, where a LongtailError has 1."""
+    """A command with wrong or missing arguments. Exit code 2; a LongtailError has 1."""
 
 
 def say(text: Any = "") -> None:
@@ -28,12 +28,12 @@ def note(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Names come from strangers' files: what could steer a terminal (escape, carriage return, …) becomes visible."""
+    """Make control characters visible. Names come from foreign files and could otherwise steer the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def size(n_bytes: int) -> str:
-    """Bytes as people read them."""
+    """A number of bytes in a readable unit."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= scale:
             return f"{n_bytes / scale:,.1f} {unit}"
@@ -41,7 +41,7 @@ def size(n_bytes: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them."""
+    """A number of seconds in readable units."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""Progress on standard error: a spinner or a bar with the time left on a terminal, silence in files and pipes."""
+"""Progress on standard error: a spinner or a bar with the time left. Nothing is shown in files and pipes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _shown(title: str, unit: str) -> Iterator[_Bar]:
     from rich.text import Text
 
     class Clock(ProgressColumn):
-        """The time left; before that is known, the time gone."""
+        """The time left, or the elapsed time while that is unknown."""
 
         def render(self, task: Any) -> Text:
             left = task.time_remaining
@@ -83,7 +83,7 @@ def _shown(title: str, unit: str) -> Iterator[_Bar]:
 
 @contextmanager
 def _compiler_watched(bar: _Bar) -> Iterator[None]:
-    """Say so when Numba really compiles, which takes seconds; kernels from its cache on disk run no compiler pass."""
+    """Show when Numba compiles, which takes seconds. Kernels loaded from the disk cache run no compiler pass."""
     from numba.core import event
 
     class Watch(event.Listener):

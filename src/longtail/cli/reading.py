@@ -1,4 +1,4 @@
-"""The data and model arguments of the verbs, the options that say how to read data, and reading itself."""
+"""Arguments for data and models, options that say how to read data, and the reading itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def text_options() -> list[inspect.Parameter]:
 
 
 def text_features(options: dict[str, Any]) -> TextFeatures | None:
-    """What the given `--text-…` options ask for, checked before a long file is read."""
+    """The text pipeline of the given `--text-…` options, checked before a long file is read."""
     if not options:
         return None
     from longtail.data import TextFeatures
@@ -68,7 +68,7 @@ def text_features(options: dict[str, Any]) -> TextFeatures | None:
 
 
 def read_data(path: str, reading: dict[str, Any], *, empty: bool = False, **more: Any) -> tuple[Dataset, float]:
-    """The data, which has at least one row unless it may be `empty`, and the seconds that reading took."""
+    """The data and the seconds that reading took. Data without rows is an error unless `empty` is set."""
     from longtail.data import read
 
     like = more.get("like")
@@ -89,19 +89,19 @@ def load_model(path: str) -> ExtremeClassifier:
 
 
 def predictions(clf: ExtremeClassifier, X: csr_array, k: int, shown: Step) -> Iterator[TopK]:
-    """The k best labels, some thousand rows at a time."""
+    """The k best labels, for some thousand rows at a time."""
     for start in range(0, X.shape[0], ROWS):
         yield clf.predict_topk(X[start : start + ROWS], k)
         shown.update(min(start + ROWS, X.shape[0]), X.shape[0])
 
 
 def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, float]:
-    """The k best labels of all rows, and the seconds it took."""
+    """The k best labels of all rows, and the seconds that took."""
     import numpy as np
 
     from longtail.topk import TopK
 
-    clf.predict_topk(X[:1], k)  # the first call inverts the weights and may compile
+    clf.predict_topk(X[:1], k)  # the first call builds the index and may compile
     with step("Predicting", "rows") as predicting:
         parts = list(predictions(clf, X, k, predicting))
     labels, scores = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "scores"))
@@ -109,7 +109,7 @@ def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, floa
 
 
 def label_called(clf: ExtremeClassifier, name: str) -> int:
-    """The column of the label with this name, which is a number where labels have no names."""
+    """The column of the label with this name. Labels without names are called by their number."""
     numbered = clf.classes_.dtype.kind in "iu"
     try:
         return clf._column(int(name) if numbered else name)

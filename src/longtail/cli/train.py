@@ -35,7 +35,7 @@ def train(
 ) -> None:
     """Train a model on DATA and save it in the folder MODEL.
 
-    The model keeps the names of labels and features, and for texts the way to make features of them.
+    The model keeps the names of labels and features and, for texts, the fitted text pipeline.
     """
     check_target(model, force=force)
     clf, features = estimator_of(method, method_options), text_features(text_options)
@@ -94,7 +94,7 @@ def estimator_of(method: str, options: dict[str, Any]) -> ExtremeClassifier:
 
 
 def groups(words: list[str]) -> Groups:
-    """The options of `train` for the method that the words of the command name."""
+    """The options of `train`. They depend on the method that is named among the words of the command line."""
     method = _method_in(words)
     return {
         "method_options": options_of(method_class(method)),
@@ -104,7 +104,7 @@ def groups(words: list[str]) -> Groups:
 
 
 def _method_in(words: list[str]) -> str:
-    """The value of `--method`, found before the other options can be: which ones there are depends on it."""
+    """The value of `--method`. It must be known before the other options, which depend on it."""
     method = DEFAULT_METHOD
     for at, word in enumerate(words):
         if word == "--method" and words[at + 1 :]:
@@ -118,7 +118,7 @@ def _method_in(words: list[str]) -> str:
 
 
 def check_target(model: str, *, force: bool) -> None:
-    """Refuse a folder that cannot take the model, before hours of training rather than after."""
+    """Refuse a folder that cannot hold the model before training begins, not after it."""
     from longtail import folder
 
     target = Path(model)
@@ -134,7 +134,7 @@ def check_target(model: str, *, force: bool) -> None:
 
 
 def save(clf: ExtremeClassifier, model: str) -> float:
-    """Save the model, all or nothing; the seconds it took."""
+    """Save the model completely or not at all; returns the seconds that took."""
     from longtail import folder
 
     new = not os.path.exists(model)

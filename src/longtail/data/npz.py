@@ -179,9 +179,7 @@ class _File:
         n_major, n_minor = self.shape if self.form == "csr" else self.shape[::-1]
         indices, indptr = self._indices("indices", n_minor, data), self.arrays["indptr"]
         if fault := pointer_fault(indptr, n_major, data.size):
-            self._refuse(
-                f"an unusable indptr ({fault})", f"{n_major + 1:,} whole numbers that rise from 0 to {data.size:,}"
-            )
+            self._refuse(f"a bad indptr ({fault})", f"{n_major + 1:,} numbers that rise from 0 to {data.size:,}")
         if self.form == "csc":
             rows = csc_array((data, indices, indptr.astype(np.int64)), shape=self.shape).tocsr()
             return np.diff(rows.indptr), rows.indices.astype(np.int32), rows.data

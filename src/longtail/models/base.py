@@ -1,7 +1,7 @@
-"""What every model shares: rows as it wants them, prediction in blocks of rows, names, and what an explanation is.
+"""What every model shares: checks of rows, prediction in blocks of rows, names, explanations.
 
-A model is a frozen dataclass with the fields named below. Its `index`, made at the first prediction, answers for a few
-rows at a time: `top(X, k)` and `above(X, threshold)`.
+A model is a frozen dataclass with the fields that `Model` lists. It knows nothing of training. Its `index` is built at
+the first prediction and answers for a few rows at a time: `top(X, k)` and `above(X, threshold)`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from longtail.errors import InputError
 from longtail.matrix import normalize_rows
 from longtail.topk import TopK
 
-ROWS_PER_BLOCK = 256  # rows a thread scores at a time: small, so that threads end together and Ctrl-C is quick
+ROWS_PER_BLOCK = 256  # rows that a thread scores at a time; few, so that threads finish together and Ctrl-C is quick
 
 
 class FeaturePipeline(Protocol):
-    """What turns raw texts into X; data.TextFeatures is one."""
+    """Turns raw texts into X, as data.TextFeatures does."""
 
     def transform(self, texts: Any) -> sp.csr_array: ...
 
@@ -32,7 +32,7 @@ class FeaturePipeline(Protocol):
 
 
 class Index(Protocol):
-    """A model made ready for scoring."""
+    """A model in a form that is quick to score with."""
 
     def top(self, X: sp.csr_array, k: int) -> TopK: ...
 
@@ -41,7 +41,7 @@ class Index(Protocol):
 
 @dataclass(frozen=True)
 class Contribution:
-    """One feature's share of a score: value in the row times weight of the label."""
+    """The share of one feature in a score: its value in the row times the weight of the label."""
 
     feature: str
     value: float
@@ -53,8 +53,7 @@ class Contribution:
 class Explanation:
     """Why a row has its score for a label.
 
-    In a linear model the contributions and the bias' share add up to `score`; HashedModel.explain says what they add
-    up to there.
+    In a linear model, the contributions and the bias add up to `score`. For a hashed model, see `HashedModel.explain`.
     """
 
     label: int
@@ -70,7 +69,7 @@ class Explanation:
 
 
 class Model(ABC):
-    """Base of all models. X is canonical everywhere (longtail.check)."""
+    """Base of all models. Every X is canonical (longtail.check)."""
 
     n_features: int
     bias: float
@@ -88,24 +87,24 @@ class Model(ABC):
     @property
     @abstractmethod
     def n_weights(self) -> int:
-        """Weights that are stored."""
+        """Number of weights that are stored."""
 
     @property
     @abstractmethod
     def index(self) -> Index:
-        """The model made ready for scoring, at the first prediction."""
+        """The form of the model that predicts; built at the first use."""
 
     @abstractmethod
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
+        """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
 
     @abstractmethod
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The features that count for a label, rising, their weights, and the bias' share."""
+        """The features that have a weight for a label, in increasing order; their weights; the share of the bias."""
 
     @abstractmethod
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
-        """The features of the one row `x` that make its score for `label` (a column number), largest share first."""
+        """The features of the single row `x` behind its score for `label` (a column number), largest share first."""
 
     def _check_names(self) -> None:
         if self.label_names is not None and len(self.label_names) != self.n_labels:
@@ -116,10 +115,11 @@ class Model(ABC):
     # --- prediction --------------------------------------------------------------------------------------------------
 
     def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
-        """The k best labels of every row, exactly; equal scores rank by label id. k is cut to the number of labels."""
+        """The k best labels of every row, exactly. Labels of equal score are in the order of their columns. At most
+        `n_labels` labels are returned."""
         X = self._rows(X)
-        index, k = self.index, min(k, self.n_labels)  # the index is made here once, not in every thread
-        if X.shape[0] <= ROWS_PER_BLOCK:  # a service asks row by row: no threads, no copies
+        index, k = self.index, min(k, self.n_labels)  # the index is built here once, not in every thread
+        if X.shape[0] <= ROWS_PER_BLOCK:  # a service sends single rows: no threads, no copies
             return index.top(X, k)
         labels, scores = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
 
@@ -134,7 +134,7 @@ class Model(ABC):
     def predict_above(
         self, X: sp.csr_array, threshold: float | None = None, *, n_jobs: int | None = None
     ) -> sp.csr_array:
-        """Indicator of the labels that score more than `threshold`, by default the model's own border of yes and no."""
+        """0/1 indicator of the labels that score above `threshold`, by default the threshold of the model."""
         X = self._rows(X)
         index, limit = self.index, self.threshold if threshold is None else threshold
         blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
@@ -146,8 +146,8 @@ class Model(ABC):
         return sp.csr_array((np.ones(len(indices), np.int32), indices, indptr), shape=(X.shape[0], self.n_labels))
 
     def _rows(self, X: sp.csr_array) -> sp.csr_array:
-        """X as the model wants it. A kernel would follow a feature that the model lacks out of bounds, and overlook one
-        that is out of order."""
+        """X, checked and normalized if the model says so. Kernels trust it: a feature number that is too large would
+        lead them out of bounds, and they would miss one that is out of order."""
         if X.format != "csr" or X.shape[1] != self.n_features:
             raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
         if not X.has_canonical_format:
@@ -161,7 +161,7 @@ class Model(ABC):
         return x
 
     def _shares(self, x: sp.csr_array, weight_of: dict[int, float]) -> list[Contribution]:
-        """What the features of x with a weight contribute, largest share first."""
+        """The contributions of the features of x that have a weight, largest share first."""
         shares = [
             Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j])
             for j, value in zip(x.indices.tolist(), x.data.tolist(), strict=True)
@@ -172,7 +172,7 @@ class Model(ABC):
     # --- names -------------------------------------------------------------------------------------------------------
 
     def label_name(self, label: int) -> Any:
-        """The label's name, or its number where labels have no names."""
+        """The name of a label; its column number where labels have no names."""
         return int(label) if self.label_names is None else self.label_names[label]
 
     def feature_name(self, feature: int) -> str:

@@ -2,8 +2,8 @@
 
     score(x, label) = sum_j x_j W[label, j]  +  bias * W[label, n_features]
 
-W has `n_features` columns, plus a last one for the bias feature, whose value is the same for all rows, when it is on
-(`bias` > 0). This is LIBLINEAR's convention: the bias weight is regularised like every other one.
+W has `n_features` columns. With `bias` > 0 it has one more, the last, for a constant feature that has the value `bias`
+in every row. As in LIBLINEAR, the weight of this feature is regularised like every other one.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from longtail.models.index import FEATURE_BYTES, InvertedIndex
 
 @dataclass(frozen=True)
 class LinearModel(Model):
-    """W and all that is needed to use it: names, the text pipeline, the bias convention, and whether rows are scaled to
-    unit length before they are scored."""
+    """W with everything that is needed to use it: names, text pipeline, bias, and whether rows are divided by their
+    length before they are scored (`normalize`)."""
 
     W: sp.csr_array
     n_features: int
@@ -53,14 +53,17 @@ class LinearModel(Model):
 
     @cached_property
     def index(self) -> InvertedIndex:
-        """W made ready for scoring, at the first prediction."""
+        """W by feature; built at the first prediction."""
         memory.must_fit(
-            self.n_features, "features", FEATURE_BYTES, "predict on a machine that has it, or train on fewer"
+            self.n_features,
+            "features",
+            FEATURE_BYTES,
+            "predict on a machine with more memory, or train on fewer features",
         )
         return InvertedIndex.of(self.W, self.n_features, self.bias)
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
+        """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
         X = self._rows(X)
         W = self.W[self._label_ids(labels)]
         scores = np.asarray((X @ W[:, : self.n_features].T).toarray(), np.float32)
@@ -69,13 +72,13 @@ class LinearModel(Model):
         return scores
 
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The features with a weight, rising, their weights, and the bias' share of every score."""
+        """The features with a weight, in increasing order; their weights; the share of the bias in every score."""
         w = self.W[[label]]
         own = w.indices < self.n_features
         return w.indices[own], w.data[own], self.bias * float(w.data[~own].sum())
 
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
-        """The features of the one row `x` that make its score for `label` (a column number), largest share first."""
+        """The features of the single row `x` behind its score for `label` (a column number), largest share first."""
         x = self._one_row(x)
         (label,) = self._label_ids([label])
         features, weights, bias = self.label_weights(label)
@@ -86,13 +89,14 @@ class LinearModel(Model):
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def slice(self, start: int, stop: int) -> LinearModel:
-        """The model of labels start .. stop - 1, which then count from 0."""
+        """The model of the labels start to stop - 1, renumbered from 0."""
         names = None if self.label_names is None else self.label_names[start:stop]
         return replace(self, W=self.W[start:stop], label_names=names)
 
     @staticmethod
     def stack(parts: Sequence[LinearModel]) -> LinearModel:
-        """The model of all parts' labels in their order; the parts must agree in features and bias."""
+        """One model with the labels of all parts, in their order. The parts must agree in features, bias and
+        `normalize`."""
         if not parts:
             raise InputError("there is no model to stack; give at least one")
         first = parts[0]

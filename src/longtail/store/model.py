@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from longtail import content, folder
+from longtail import check, content, folder
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
 from longtail.matrix import MAX_COLUMNS
@@ -175,7 +175,7 @@ def _unpack_names(arrays: dict[str, np.ndarray], owner: str, kind: Any, count: i
     if kind == "str":
         utf8 = content.take(arrays, f"{owner}_names_utf8", "|u1", 1, where)
         offsets = content.take(arrays, f"{owner}_names_offsets", "<i8", 1, where)
-        names = _strings(content.unpack_strings(utf8, offsets, f"{owner}_names", where))
+        names = check.name_array(content.unpack_strings(utf8, offsets, f"{owner}_names", where))
     elif isinstance(kind, str) and kind in _NUMBERS:
         names = content.take(arrays, f"{owner}_names", _NUMBERS[kind], 1, where)
         names = names.astype(bool) if kind == "bool" else names
@@ -186,10 +186,3 @@ def _unpack_names(arrays: dict[str, np.ndarray], owner: str, kind: Any, count: i
     if len(names) != count:
         raise ModelError(where, f"has {len(names)} {owner} names for {count}")
     return names
-
-
-def _strings(names: list[str]) -> np.ndarray:
-    """As longtail.check.name_array: of fixed width, unless that loses a NUL at the end of a name or much memory."""
-    lengths = [len(name) for name in names]
-    compact = max(lengths, default=0) * len(names) <= 8 * sum(lengths) + 2**20
-    return np.array(names, dtype=str if compact and not any(name.endswith("\0") for name in names) else object)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from longtail import topk
 from longtail.compiled import csr_parts
+from longtail.models import index_kernels as kernels
 from longtail.models.index import LOOKUP_PRICE, InvertedIndex
 from tests import reference
 
@@ -38,7 +38,7 @@ def index_of(W: np.ndarray, bias: float, price: float = LOOKUP_PRICE) -> Inverte
 def rows_by_estimate(index: InvertedIndex, X: sp.csr_array, k: int) -> int:
     """How many rows did not take the lists alone."""
     out = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
-    return topk.top_rows(csr_parts(X), index, *index._buffers(X), *out)
+    return kernels.top_rows(csr_parts(X), index, *index._buffers(X), *out)
 
 
 def expected_top(X, W, bias, k):
@@ -96,9 +96,9 @@ def test_estimates_keep_their_bound(problem):
     index, rows = index_of(W, bias), sp.csr_array(X)
     (out, factors, numbers), scores = index._buffers(rows), reference.scores(X, W, bias).astype(np.float64)
     for i in range(len(X)):
-        count, _, error = topk.list_columns(i, csr_parts(rows), index, factors, numbers)
+        count, _, error = kernels.list_columns(i, csr_parts(rows), index, factors, numbers)
         if count:
-            topk.estimate_row(i, csr_parts(rows), index, factors, numbers, count, out)
+            kernels.estimate_row(i, csr_parts(rows), index, factors, numbers, count, out)
             assert (np.abs(out[: len(W)] - scores[i]) <= error).all()
 
 
@@ -167,7 +167,7 @@ def test_too_many_candidates_send_a_row_to_the_lists():
     W, x = np.ones((L, d), np.float32), sp.csr_array(np.ones((1, d), np.float32))
     index = index_of(W, 0.0)  # every label ties, so no estimate can tell them apart
     _, factors, numbers = index._buffers(x)
-    _, budget, error = topk.list_columns(0, csr_parts(x), index, factors, numbers)
+    _, budget, error = kernels.list_columns(0, csr_parts(x), index, factors, numbers)
     assert (2 <= budget < L, error < np.inf) == (True, True)  # the estimate was worth a try
     assert rows_by_estimate(index, x, 1) == 0
     assert index.top(x, 3).labels.tolist() == [[0, 1, 2]]
@@ -189,7 +189,7 @@ def test_weights_and_rows_beyond_any_bound_go_by_the_lists(value):
         scores = scores_by_feature(X, W, 0.5)
     top = index.top(rows, 9)
     assert top.labels.tolist() == [reference.top(row, 9)[0] for row in scores]
-    assert rows_by_estimate(index, rows, 9) <= (np.abs(X[:, 0]) < topk.HUGE / 3e38).sum()
+    assert rows_by_estimate(index, rows, 9) <= (np.abs(X[:, 0]) < kernels.HUGE / 3e38).sum()
 
 
 def test_above_goes_on_where_the_space_ran_out():
@@ -209,7 +209,7 @@ def test_the_heap_gives_sorted_order_among_many_ties(k):
     for _ in range(20):
         scores = rng.integers(0, 8, 100).astype(np.float32)
         labels, values = np.empty(min(k, 100), np.int32), np.empty(min(k, 100), np.float32)
-        topk.select_top(scores, labels, values)
+        kernels.select_top(scores, labels, values)
         assert (labels.tolist(), values.tolist()) == reference.top(scores, k)
 
 
@@ -218,7 +218,7 @@ def test_nan_comes_after_every_number_wherever_it_stands():
         scores = np.array(scores, np.float32)
         for k in range(1, 5):
             labels, values = np.empty(k, np.int32), np.empty(k, np.float32)
-            topk.select_top(scores, labels, values)
+            kernels.select_top(scores, labels, values)
             assert (labels.tolist(), values.tolist()) == reference.top(scores, k)
 
 
@@ -249,5 +249,5 @@ def test_every_form_of_x_shares_one_compiled_signature():
     for rows in (X, wide, read_only, X[1:]):
         index.top(rows, 2)
         index.above(rows, 0.0)
-    assert len(topk.top_rows.signatures) == 1
-    assert len(topk.rows_above.signatures) == 1
+    assert len(kernels.top_rows.signatures) == 1
+    assert len(kernels.rows_above.signatures) == 1
