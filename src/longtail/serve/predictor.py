@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import methods, metrics, store
+from longtail import methods, store
 from longtail.errors import InputError, ModelError
+from longtail.metrics.evaluation import split_bands
 from longtail.serve.batching import Piece
 
 log = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ class ServedModel:
         """The band of each label, as numbers of ("head", "torso", "tail")."""
         if self.card.frequency is None:
             return None
-        found = metrics.split_bands(self.card.frequency)
+        found = split_bands(self.card.frequency)
         return np.select([found["head"], found["torso"]], [0, 1], default=2).astype(np.int8)
 
     def find(self, query: str, band: int | None, order: str) -> np.ndarray:

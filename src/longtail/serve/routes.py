@@ -47,7 +47,7 @@ async def predict(service: Service, request: Request) -> Response:
     answer, keep = await best_labels(service, request, model, given, body)
     if body.format == "annif":
         return Response(encode([{"results": each} for each in annif.results(model, answer, keep)]))
-    predictions = plain(model, answer, keep, titles=body.titles)
+    predictions = plain(model, answer, keep, details=body.details)
     if body.explain:
         await _add_explanations(service, model, given, answer, keep, predictions)
     return Response(encode(PredictResponse(model.name, model.version, predictions)))
@@ -90,13 +90,13 @@ def _above(answer: Answer, threshold: float | None) -> np.ndarray:
     return np.asarray(values >= threshold)
 
 
-def plain(model: ServedModel, answer: Answer, keep: np.ndarray, *, titles: bool = False) -> list[Prediction]:
+def plain(model: ServedModel, answer: Answer, keep: np.ndarray, *, details: bool = False) -> list[Prediction]:
     """Predictions with names, one per row."""
     whole = bool(keep.all())
     names = model.labels[answer.labels]
     scores = answer.scores.astype(float).round(6)
     probabilities = None if answer.probabilities is None else answer.probabilities.astype(float).round(6)
-    title_of = model.card.titles if titles else None
+    title_of, band_of = (model.card.titles, model.bands) if details else (None, None)
     found = []
     for i in range(len(names)):
         kept: Any = slice(None) if whole else keep[i]
@@ -106,6 +106,7 @@ def plain(model: ServedModel, answer: Answer, keep: np.ndarray, *, titles: bool 
                 scores[i][kept].tolist(),
                 None if probabilities is None else probabilities[i][kept].tolist(),
                 None if title_of is None else [title_of[j] for j in answer.labels[i][kept]],
+                None if band_of is None else [BANDS[band] for band in band_of[answer.labels[i][kept]]],
             )
         )
     return found

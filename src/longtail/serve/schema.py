@@ -33,7 +33,7 @@ class PredictRequest(Struct, forbid_unknown_fields=True):
     allow: Annotated[list[str | int] | None, Meta(description="Only these labels.")] = None
     deny: Annotated[list[str | int] | None, Meta(description="Not these labels.")] = None
     explain: Annotated[bool, Meta(description="Add the features behind each score.")] = False
-    titles: Annotated[bool, Meta(description="Add the titles of labels, where the model's card has them.")] = False
+    details: Annotated[bool, Meta(description="Add what the model's card knows: titles and frequency bands.")] = False
     format: Annotated[Literal["longtail", "annif"], Meta(description="The form of the answer.")] = "longtail"
 
 
@@ -63,6 +63,7 @@ class Prediction(Struct, omit_defaults=True):
     scores: list[float]
     probabilities: list[float] | None = None
     titles: list[str] | None = None
+    bands: list[str] | None = None
     explanations: list[Explained] | None = None
 
 
