@@ -1,37 +1,73 @@
 # make demo   train on a real corpus, print a table, write a report          make test    the whole suite
 # make check  ruff and mypy                                                   make bench   speed and quality, heavy
-# Each target sets itself up in .venv; PYTHON=python3.12 chooses another interpreter.
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
+# make docs   the documentation, into site/                                   make dist    wheel and sdist, tried in a clean environment
+# make test-lowest    the whole suite on the lowest declared versions         make smoke-lowest    its quick part
+# Each target sets itself up in .venv; PYTHON=python3.13 chooses another interpreter, which gets an environment of its own.
+PYTHON  ?= python3
+VENV    := .venv$(if $(filter-out python3,$(PYTHON)),-$(notdir $(PYTHON)))
+BIN     := $(VENV)/bin
+LOWEST  := .venv-lowest
+OLDEST  ?= python3.11  # the lowest declared versions have no wheels for newer interpreters
+CLEAN   := .venv-dist
+INSTALL := -m pip install --quiet --disable-pip-version-check
+PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-lowest smoke-lowest check docs dist bench clean
 .DELETE_ON_ERROR:
 
 $(VENV)/made: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[demo,plot,dev]'
+	$(BIN)/python $(INSTALL) -e '.[demo,plot,dev]'
 	@touch $@
 
 $(VENV)/made-bench: $(VENV)/made
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
+	$(BIN)/python $(INSTALL) -e '.[bench]'
+	@touch $@
+
+$(VENV)/made-docs: $(VENV)/made
+	$(BIN)/python $(INSTALL) -e '.[docs]'
+	@touch $@
+
+$(LOWEST)/made: pyproject.toml .ci/lowest.py
+	$(OLDEST) -m venv $(LOWEST)
+	$(LOWEST)/bin/python .ci/lowest.py pyproject.toml > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python $(INSTALL) -e '.[demo,dev]' -c $(LOWEST)/lowest.txt
 	@touch $@
 
 demo: $(VENV)/made
 	$(BIN)/longtail demo
 
-# Numba's cache does not notice edits in other files, so tests compile everything anew.
+# Numba's cache does not notice edits in other files, so tests compile everything from scratch.
 test: $(VENV)/made
 	@rm -rf .numba && mkdir .numba
-	NUMBA_CACHE_DIR=$(CURDIR)/.numba OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+	$(PYTEST) $(BIN)/python -m pytest -q -n 2
+
+test-lowest: $(LOWEST)/made
+	@rm -rf .numba && mkdir .numba
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2
+
+smoke-lowest: $(LOWEST)/made
+	@rm -rf .numba && mkdir .numba
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 -m smoke
 
 check: $(VENV)/made
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/made-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet  # else Material advertises its successor
+
+# -I keeps the sources of this folder out of sight: only the wheel can be imported.
+dist: $(VENV)/made
+	rm -rf dist build $(CLEAN)
+	$(BIN)/python -m build --outdir dist > /dev/null
+	$(PYTHON) -m venv $(CLEAN)
+	$(CLEAN)/bin/python $(INSTALL) dist/longtail-*.whl
+	PATH=$(CURDIR)/$(CLEAN)/bin:$$PATH $(CLEAN)/bin/python -I tests/smoke.py
+
 bench: $(VENV)/made-bench
 	$(BIN)/python benchmarks/run.py
 
 clean:
-	rm -rf $(VENV) .numba .mypy_cache .ruff_cache .pytest_cache .hypothesis build demo-output bench-output
+	rm -rf .venv .venv-* .numba .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site demo-output bench-output

@@ -176,7 +176,7 @@ def measure(folder: str, system: str, n_classes: int | None) -> dict[str, Any]:
         "data": Path(folder).name + (f" ({n_classes:,} classes)" if n_classes else ""),
         "system": system,
         "accuracy": round(100 * float((predicted == y_test).mean()), 2),
-        "MaF1": round(100 * metrics.macro_f1(truth, top), 2),
+        "MaF1": round(100 * metrics.maf1(truth, top), 2),
         "F1": round(100 * mean_f1(y_test, predicted), 2),
         "train CPU s": round(cpu, 1),
         "train s": round(wall, 1),

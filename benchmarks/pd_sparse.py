@@ -42,7 +42,7 @@ def warm_up() -> None:
 
 
 def precision(clf: Any, test: Any) -> dict[str, float]:
-    at = lt.metrics.precision_at_k(test.Y, clf.predict_topk(test.X, min(5, clf.model_.n_labels)))
+    at = lt.metrics.precision_curve(test.Y, clf.predict_topk(test.X, min(5, clf.model_.n_labels)))
     return {f"P@{k}": round(100 * float(at[k - 1]), 2) for k in (1, 3, 5) if k <= len(at)}
 
 

@@ -5,10 +5,15 @@
 A FOLDER holds `train.txt` and `test.txt` as for quality.py. Every cell is a process of its own on two threads. In
 "weighted" rows without the label cost a third. "scikit-learn" is LinearSVC label by label: SAMPLE random labels are
 trained and the time is multiplied, so it has no accuracy; it is the same optimum as longtail's. omikuji and napkinXC
-come from the `bench` extra; PECOS pins an old NumPy and asks for torch, so it runs under an interpreter of its own
-(`python -m venv pecos; pecos/bin/pip install libpecos`), given by --pecos-python. Default settings throughout: nothing
-is tuned. "newton" is longtail's plain Newton solver with the mean-separating start, "1e-3" the dual solver at that gap.
-CPU seconds (user + system of all threads) are the figure to compare; wall clock depends on what else the machine does.
+come from the `bench` extra. PECOS needs NumPy 1 and SciPy below 1.14, so it runs under an interpreter of its own
+(`python -m venv pecos; pecos/bin/pip install 'numpy<2' 'scipy<1.14' scikit-learn; pecos/bin/pip install --no-deps
+libpecos`), given by --pecos-python. Default settings throughout: nothing is tuned. "newton" is longtail's plain Newton
+solver with the mean-separating start, "1e-3" the dual solver at that gap. CPU seconds (user + system of all threads)
+are the figure to compare; wall clock depends on what else the machine does.
+
+Every system predicts by the fastest way that its documentation offers: PECOS saved and loaded with
+`is_predict_only=True`, omikuji with `densify_weights()` and a pool of THREADS (its Python interface takes a row at a
+time), napkinXC and longtail in one call for all rows. Of REPEATS predictions the fastest counts.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ import numpy as np
 import scipy.sparse as sp
 
 THREADS = 2
+REPEATS = 3  # of every prediction; the fastest counts
 SAMPLE = 100  # labels that scikit-learn trains
 LONGTAIL = {
     "longtail": {},
@@ -46,6 +52,12 @@ def clock(work: Callable[[], Any]) -> tuple[Any, float, float]:
     return result, time.perf_counter() - wall, time.process_time() - cpu
 
 
+def fastest(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Result and least wall seconds of REPEATS calls: prediction takes so little time that any other process shows."""
+    runs = [clock(work) for _ in range(REPEATS)]
+    return runs[-1][0], min(wall for _, wall, _ in runs)
+
+
 def folder_mb(path: str) -> float:
     return sum(file.stat().st_size for file in Path(path).rglob("*") if file.is_file()) / 1e6
 
@@ -58,7 +70,7 @@ def with_longtail(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[st
     clf, wall, cpu = clock(lambda: lt.OneVsAll(**params).fit(X, Y))
     clf.save(f"{scratch}/model")
     clf.predict_topk(test[:1])
-    top, predict_wall, _ = clock(lambda: clf.predict_topk(test, k=5))
+    top, predict_wall = fastest(lambda: clf.predict_topk(test, k=5))
     return {"labels": top.labels, "wall": wall, "cpu": cpu, "predict": predict_wall}
 
 
@@ -74,6 +86,8 @@ def with_omikuji(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str
             file.write(labels + " " + " ".join(f"{j}:{x:.6g}" for j, x in pairs) + "\n")
     model, wall, cpu = clock(lambda: omikuji.Model.train_on_data(path, omikuji.Model.default_hyper_param(), THREADS))
     model.save(f"{scratch}/model")
+    model.densify_weights()  # what omikuji offers "to speed up prediction at the expense of memory usage"
+    model.init_prediction_thread_pool(THREADS)
     rows = [list(zip(test[[i]].indices.tolist(), test[[i]].data.tolist(), strict=True)) for i in range(test.shape[0])]
 
     def predict() -> np.ndarray:
@@ -83,7 +97,7 @@ def with_omikuji(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str
                 labels[i, rank] = label
         return labels
 
-    labels, predict_wall, _ = clock(predict)
+    labels, predict_wall = fastest(predict)
     return {"labels": labels, "wall": wall, "cpu": cpu, "predict": predict_wall}
 
 
@@ -94,7 +108,7 @@ def with_napkinxc(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[st
     labels = [Y.indices[Y.indptr[i] : Y.indptr[i + 1]].tolist() for i in range(Y.shape[0])]
     _, wall, cpu = clock(lambda: model.fit(sp.csr_matrix(X), labels))
     model.predict(sp.csr_matrix(test[:1]), top_k=5)  # loads the model
-    found, predict_wall, _ = clock(lambda: model.predict(sp.csr_matrix(test), top_k=5))
+    found, predict_wall = fastest(lambda: model.predict(sp.csr_matrix(test), top_k=5))
     padded = np.array([(list(row) + [-1] * 5)[:5] for row in found])
     return {"labels": padded, "wall": wall, "cpu": cpu, "predict": predict_wall}
 
@@ -121,8 +135,9 @@ def with_pecos(name: str, X: Any, Y: Any, test: Any, scratch: str) -> dict[str, 
 
     model, wall, cpu = clock(train)
     model.save(f"{scratch}/model")
+    model = XLinearModel.load(f"{scratch}/model", is_predict_only=True)  # the trained object predicts far slower
     test = sp.csr_matrix(test)
-    scores, predict_wall, _ = clock(lambda: model.predict(test, only_topk=5, threads=THREADS))
+    scores, predict_wall = fastest(lambda: model.predict(test, only_topk=5, threads=THREADS))
     labels = np.full((test.shape[0], 5), -1)
     for i in range(test.shape[0]):
         row = scores[i]

@@ -37,7 +37,7 @@ def test_the_message_says_what_would_fit(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: 8e9)
     memory.must_fit(10**8, "features", 24, "take fewer")
     with pytest.raises(
-        InputError, match=r"1,000,000,000 features take 24.0 GB .* 8.0 GB of memory are free; take fewer"
+        InputError, match=r"1,000,000,000 features need 24.0 GB .* 8.0 GB of memory are free; take fewer"
     ):
         memory.must_fit(10**9, "features", 24, "take fewer")
 

@@ -22,6 +22,8 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from longtail.errors import InputError
 from longtail.matrix import canonical_csr, indicator, ones
 
+RANDOM_STATES = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
+
 # --- X ---------------------------------------------------------------------------------------------------------------
 
 
@@ -80,14 +82,13 @@ def _single_column(X: Any) -> list[Any] | None:
     """The entries of a list, of a 1-d array or Series, or of the only column of a table; None for anything else."""
     if isinstance(X, list | tuple):
         return list(X)
-    shape = getattr(X, "shape", None)
     if _is_table(X):
-        return _entries(X[X.columns[0]]) if shape[1] == 1 else None
+        return _entries(X[X.columns[0]]) if X.shape[1] == 1 else None
     if isinstance(X, np.ndarray):
         if X.dtype.kind not in "OUT" or not (X.ndim == 1 or (X.ndim == 2 and X.shape[1] == 1)):  # T: StringDType
             return None
         return list(X.ravel().tolist())
-    return _entries(X) if shape is None or len(shape) == 1 else None
+    return _entries(X) if len(getattr(X, "shape", (0,))) == 1 else None
 
 
 def _is_table(X: Any) -> bool:
@@ -270,7 +271,7 @@ def number(
 def fraction(owner: Any, name: str) -> None:
     """The parameter `name` of `owner` must be a number above 0 and below 1."""
     value: Any = getattr(owner, name)
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < value < 1:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 < float(value) < 1:
         raise _parameter_error(owner, name, "a number above 0 and below 1")
 
 
@@ -349,8 +350,16 @@ def random_state(owner: Any) -> None:
     try:
         check_random_state(owner.random_state)
     except ValueError:
-        expected = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
-        raise _parameter_error(owner, "random_state", expected) from None
+        raise _parameter_error(owner, "random_state", RANDOM_STATES) from None
+
+
+def seed(random_state: Any) -> int:
+    """An integer `random_state` as it is; for None or a RandomState, an integer drawn from it."""
+    try:
+        generator = check_random_state(random_state)
+    except ValueError:
+        raise InputError(f"random_state must be {RANDOM_STATES}. Got {random_state!r} instead.") from None
+    return int(random_state) if isinstance(random_state, numbers.Integral) else int(generator.randint(2**31 - 1))
 
 
 def sample_weight(weights: Any, n_samples: int) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""The one decorator of all kernels, and the one array form that they take.
+"""The decorators of all kernels, and the form of the arrays that kernels take.
 
-A kernel is a module-level function over plain arrays. It trusts its input, allocates nothing large, prints, raises and
-logs nothing. `error_model="numpy"` (a division is not checked) and unsigned indices (no wrap-around of negative ones)
-are what lets LLVM vectorise; read-only views give each kernel one signature, whether an array is memory-mapped or not.
-Numba's disk cache does not see edits in other files, so a kernel calls only kernels of its own file.
+A kernel is a module-level function over plain arrays. It trusts its input, allocates nothing large, and does not print,
+raise or log. `error_model="numpy"` (divisions are not checked) and unsigned indices (negative ones do not wrap around)
+let LLVM vectorise. Read-only views give each kernel one signature, whether or not an array is memory-mapped. Numba's
+disk cache does not notice edits in other files, so a kernel calls only kernels of its own file.
 """
 
 from __future__ import annotations
@@ -20,31 +20,33 @@ if TYPE_CHECKING:
 
 
 def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile at the first call, without the GIL, and keep the machine code on disk where the disk allows it."""
+    """Compile the function at its first call, release the GIL, and cache the machine code on disk if possible."""
+    compiled: Callable[..., Any]
     try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
-    except RuntimeError:  # no writable place for the cache (read-only install without NUMBA_CACHE_DIR)
-        return numba.njit(nogil=True, error_model="numpy", **options)(function)
+        compiled = numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
+    except RuntimeError:  # no writable folder for the cache: a read-only installation without NUMBA_CACHE_DIR
+        compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    return compiled
 
 
 def reordering_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel whose sums may be taken in any order, several terms at a time; NaN and infinity stay what they are."""
+    """A kernel in which LLVM may reorder sums, so that it can vectorise them; NaN and infinity keep their meaning."""
     return kernel(function, fastmath={"reassoc", "contract", "nsz"})
 
 
 def frozen(array: Any, dtype: Any) -> np.ndarray:
-    """A read-only, contiguous, plain-ndarray view of `array` as `dtype` (a copy only where there is no other way)."""
+    """A read-only, contiguous ndarray view of `array` as `dtype`; a copy only where a view is impossible."""
     dtype = np.dtype(dtype)
     array = np.ascontiguousarray(array).view(np.ndarray)
     if array.dtype.isnative and array.dtype.kind in "iu" and dtype.kind in "iu" and array.itemsize == dtype.itemsize:
         array = array.view(dtype)
-    view = array.astype(dtype, copy=False).view()
+    view: np.ndarray = array.astype(dtype, copy=False).view()
     view.flags.writeable = False
     return view
 
 
 def row_parts(X: csr_array | np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`data`, `indices` and `indptr` of rows for kernels that read both kinds: without indices, rows are dense."""
+    """`data`, `indices` and `indptr` for kernels that take sparse and dense rows; dense rows have no indices."""
     if isinstance(X, np.ndarray):
         n, d = X.shape
         return frozen(X.ravel(), np.float32), frozen([], np.uint32), frozen(np.arange(n + 1) * d, np.uint64)

@@ -1,4 +1,4 @@
-"""What the arrays of a folder mean: CSR matrices and lists of strings, checked before anything uses them."""
+"""CSR matrices and lists of strings as arrays of a folder, checked before anything uses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longtail.errors import ModelError
 
 
 def take(arrays: dict[str, np.ndarray], name: str, dtypes: str | tuple[str, ...], ndim: int, where: Path) -> np.ndarray:
-    """The array `name`, if it is there with one of these dtypes and this number of dimensions."""
+    """The array `name`. ModelError if it is absent or has another dtype or number of dimensions."""
     array = arrays.get(name)
     if array is None:
         raise ModelError(where, f"lists no array {name}")
@@ -36,9 +36,9 @@ def check_csr(
     *,
     names: tuple[str, str] = ("indptr", "indices"),
 ) -> None:
-    """Refuse a CSR triple that no kernel could trust: wrong lengths, indices out of range or unsorted, infinity.
+    """ModelError if the arrays of a CSR matrix are not canonical (longtail.matrix) or its values are not finite.
 
-    `names` are what the files call its first two arrays.
+    `name` begins the names of its files; `names` are the endings of the names of `indptr` and `indices`.
     """
     own_names = (f"{name}_{names[0]}", f"{name}_{names[1]}")
     fault = matrix.csr_fault(indptr, indices, shape, names=own_names)
@@ -49,7 +49,7 @@ def check_csr(
 
 
 def pack_strings(strings: Any) -> dict[str, np.ndarray]:
-    """Strings as one UTF-8 byte array and its offsets."""
+    """Strings as one array of UTF-8 bytes and the offsets of the strings in it."""
     encoded = [str(string).encode("utf-8", "surrogatepass") for string in strings]
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(part) for part in encoded], out=offsets[1:])
@@ -57,7 +57,7 @@ def pack_strings(strings: Any) -> dict[str, np.ndarray]:
 
 
 def unpack_strings(utf8: np.ndarray, offsets: np.ndarray, name: str, where: Path) -> list[str]:
-    """The strings of `pack_strings`, checked."""
+    """The strings that `pack_strings` packed, or a ModelError if the arrays are damaged."""
     if matrix.pointer_fault(offsets, offsets.size - 1, utf8.size):
         raise ModelError(where, f"{name}_offsets does not divide {utf8.size:,} bytes")
     raw, cuts = utf8.tobytes(), offsets.tolist()

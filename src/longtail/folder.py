@@ -1,19 +1,20 @@
-"""A folder of arrays: `.npy` files written once, and a manifest, switched last, that says which of them count.
+"""A folder of arrays: `.npy` files, and a manifest that lists those which belong to the folder's content.
 
     model/
       W_data-1f0c93aa.npy        one array; the name carries the CRC-32 of the whole file
       W_indices-77ab01c2.npy
       model.json                 the manifest: format, meta data, and name, bytes, crc32, dtype, shape of every array
 
-Writing. Each file is written under a temporary name in the same folder, flushed to disk and renamed; the manifest goes
-last by the same steps. A crash or Ctrl-C at any moment therefore leaves the old folder or the new one, never a mixture,
-and a folder without manifest holds nothing. Files that the manifest does not list are ignored, and those that are ours
-are removed after the switch; the proof is the checksum in the name, since a stranger may choose a name like ours.
+Writing. Each file is written under a temporary name in the same folder, flushed to disk and renamed. The manifest is
+written last, in the same way. A crash or Ctrl-C at any moment therefore leaves the old content or the new one, never a
+mixture, and a folder without manifest holds nothing. Files that the manifest does not list are ignored. After the new
+manifest is in place, old files of ours are removed. A file is ours if the checksum in its name is right; a name of the
+same form is not enough, because a user may have chosen it.
 
-Reading. Everything is checked before any array is handed out, cheapest first: size and form of the manifest, its own
-CRC-32, number and names of the entries, that each is a plain file of exactly the promised size, that its header agrees
-with the manifest, and the CRC-32 of its bytes. What the numbers mean is for the caller to check (longtail.content).
-Nothing is ever unpickled or evaluated. A ModelError names the file that is at fault.
+Reading. Everything is checked before any array is returned, the cheapest checks first: size and form of the manifest,
+its own CRC-32, number and names of the entries, that each is a regular file of exactly the recorded size, that its
+header agrees with the manifest, and the CRC-32 of its bytes. What the numbers mean is checked by the caller
+(longtail.content). Nothing is ever unpickled or evaluated. A ModelError names the file at fault.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ FORMAT = 1
 MAX_MANIFEST_BYTES = 1 << 20
 MAX_ARRAYS = 64
 MAX_HEADER_BYTES = 4096
-DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "<u2")  # what an array file may hold
+DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "<u2")  # the dtypes that an array file may have
 _ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _FILE_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,39})-([0-9a-f]{8})\.npy")
 _TEMPORARY = re.compile(r"\.longtail-[0-9a-f]{16}\.tmp")
-_MAGIC, _ALIGNMENT = b"\x93NUMPY\x01\x00", 64  # how an .npy file begins, and what its header is padded to
-_SEAL = "~crc32"  # the last member of a manifest: "~" sorts last
+_MAGIC = b"\x93NUMPY\x01\x00"  # the first bytes of an .npy file
+_ALIGNMENT = 64  # the length of its header is a multiple of this
+_SEAL = "~crc32"  # the last member of a manifest, because "~" sorts last
 _ENTRY_KEYS = {"file", "bytes", "crc32", "dtype", "shape"}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder holds: the name of its manifest, and the word for it in messages."""
+    """What a folder holds: the word for it in messages, and the name of its manifest."""
 
     noun: str
     manifest: str
@@ -66,7 +68,9 @@ class _Checked:
     """A file being written, with the CRC-32 and the number of bytes so far."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.file, self.crc, self.size = file, 0, 0
+        self.file = file
+        self.crc = 0
+        self.size = 0
 
     def write(self, chunk: Any) -> int:
         self.crc = zlib.crc32(chunk, self.crc)
@@ -77,7 +81,7 @@ class _Checked:
 def write(
     folder: str | os.PathLike[str], kind: Kind, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
 ) -> None:
-    """Make `folder` hold `arrays` and `meta`, replacing what it held in one step."""
+    """Write `arrays` and `meta` to `folder`, replacing its old content in one step."""
     root = Path(folder)
     check_target(root, kind)
     if len(arrays) > MAX_ARRAYS:
@@ -95,14 +99,14 @@ def write(
             )
         _write_atomically(root, lambda file: file.write(text), lambda: kind.manifest)
     keep = {entry["file"] for entry in entries.values()}
-    with suppress(OSError):  # the folder is complete; what cannot be removed now is removed by the next save
+    with suppress(OSError):  # the folder is complete; the next save tries again to remove what remains
         for path in root.iterdir():
             if path.name not in keep and (path.name in old or _is_leftover(path)):
                 path.unlink(missing_ok=True)
 
 
 def check_target(root: Path, kind: Kind) -> None:
-    """Refuse to write over what is not ours."""
+    """ModelError if `root` holds files that this package did not write."""
     if os.path.lexists(root) and not os.path.isdir(root):
         raise ModelError(
             root, f"a {kind.noun} is saved as a folder, but a file of this name exists; choose another name"
@@ -122,7 +126,7 @@ def check_target(root: Path, kind: Kind) -> None:
 
 
 def _listed(root: Path, kind: Kind) -> set[str]:
-    """The files of the folder's present manifest, if it is sound."""
+    """The files that the folder's manifest lists; none if the manifest is damaged."""
     try:
         return {entry["file"] for entry in _read_manifest(root, kind)["arrays"].values()}
     except ModelError:
@@ -130,7 +134,7 @@ def _listed(root: Path, kind: Kind) -> set[str]:
 
 
 def _is_leftover(path: Path) -> bool:
-    """Whether `path` was left by an unfinished save: a temporary file, or an array whose name has its own CRC-32."""
+    """Whether an unfinished save left `path`: a temporary file, or an array whose name contains its right CRC-32."""
     match = _FILE_NAME.fullmatch(path.name)
     if not (match or _TEMPORARY.fullmatch(path.name)) or not stat.S_ISREG(os.lstat(path).st_mode):
         return False
@@ -142,7 +146,7 @@ def _is_leftover(path: Path) -> bool:
 
 @contextmanager
 def _os_errors(path: Path, problem: str) -> Iterator[None]:
-    """What the operating system refuses becomes a ModelError about the file it names, or else about `path`."""
+    """Turn an OSError into a ModelError about the file that it names, or else about `path`."""
     try:
         yield
     except OSError as error:
@@ -174,7 +178,7 @@ def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
 
 
 def _write_atomically(root: Path, fill: Any, name: Any) -> str:
-    """tmp -> write -> fsync -> rename -> fsync of the folder; on any error the temporary file is gone."""
+    """Write a temporary file, fsync it, rename it, and fsync the folder. On any error the temporary file is removed."""
     temporary = root / f".longtail-{secrets.token_hex(8)}.tmp"
     try:
         with open(temporary, "xb") as file:
@@ -191,7 +195,7 @@ def _write_atomically(root: Path, fill: Any, name: Any) -> str:
 
 
 def _sync_folder(root: Path) -> None:
-    if os.name == "nt":  # Windows has no handle to sync a folder with
+    if os.name == "nt":  # Windows cannot open a folder to sync it
         return
     handle = os.open(root, os.O_RDONLY)
     try:
@@ -201,7 +205,7 @@ def _sync_folder(root: Path) -> None:
 
 
 def _manifest_bytes(body: Mapping[str, Any]) -> bytes:
-    """The one way to spell a manifest, with the CRC-32 of everything else as its last member."""
+    """The bytes of a manifest, with the CRC-32 of all other members as its last member."""
     plain = json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
     sealed = {**body, _SEAL: zlib.crc32(plain.encode())}
     return (json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
@@ -229,7 +233,8 @@ def size(folder: str | os.PathLike[str], kind: Kind) -> int:
     """Bytes on disk of the manifest and of the files that it lists."""
     root = Path(folder)
     entries = _read_manifest(root, kind)["arrays"].values()
-    return (root / kind.manifest).stat().st_size + sum(entry["bytes"] for entry in entries)
+    listed: int = sum(entry["bytes"] for entry in entries)
+    return (root / kind.manifest).stat().st_size + listed
 
 
 def contents(folder: str | os.PathLike[str], kind: Kind) -> tuple[dict[str, Any], dict[str, int]]:
@@ -294,7 +299,7 @@ def _check_entry(path: Path, name: str, entry: Any) -> None:
 def _read_array(root: Path, entry: dict[str, Any], mmap: bool) -> np.ndarray:
     path = root / entry["file"]
     shape, dtype = tuple(entry["shape"]), np.dtype(entry["dtype"])
-    count = math.prod(shape)  # of Python integers: no overflow
+    count = math.prod(shape)  # Python integers do not overflow
     offset = entry["bytes"] - count * dtype.itemsize
     if not 0 < offset <= MAX_HEADER_BYTES or offset % _ALIGNMENT:
         raise ModelError(path, f"{entry['bytes']:,} bytes cannot hold shape {shape} of {dtype}")
@@ -312,21 +317,21 @@ def _read_array(root: Path, entry: dict[str, Any], mmap: bool) -> np.ndarray:
             else:
                 file.seek(offset)
                 array = np.fromfile(file, dtype, count).reshape(shape)
-        except ValueError as error:  # shortened in the meantime, or no elements in a shape that NumPy cannot count
+        except ValueError as error:  # the file was shortened meanwhile, or the shape is too large for NumPy
             raise ModelError(path, f"shape {shape} of {dtype} cannot be read: {error}") from error
     array.flags.writeable = False
     return array
 
 
 def _is_header(head: bytes, shape: tuple[int, ...], dtype: np.dtype) -> bool:
-    """Whether `head` is the .npy header of this array in C order; compared as text, never evaluated."""
+    """Whether `head` is the .npy header of such an array in C order. It is compared as text, never evaluated."""
     fields = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     length = int.from_bytes(head[8:10], "little")
     return head[:8] == _MAGIC and length == len(head) - 10 and head[10:].rstrip(b" \n") == fields.encode()
 
 
 def _open_plain(path: Path) -> IO[bytes]:
-    """Open a regular file and nothing else: no link, folder, pipe or device."""
+    """Open a regular file; ModelError for a link, folder, pipe or device."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise ModelError(path, "is not a plain file")
@@ -344,7 +349,7 @@ def _plain_bytes(path: Path, limit: int) -> bytes:
 
 
 def _shown(value: Any) -> str:
-    """A value of a stranger's manifest for a message of one line."""
+    """A value from a manifest that cannot be trusted, short enough for a message of one line."""
     text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a huge number"
     return text if len(text) <= 80 else f"{text[:77]}..."
 

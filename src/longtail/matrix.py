@@ -168,7 +168,7 @@ def one_label_per_row(Y: HasIndptr) -> bool:
 def row_squares(X: sp.csr_array | np.ndarray) -> np.ndarray:
     """|x_i|^2 of every row, in float64, because squares of float32 numbers may overflow or underflow in float32."""
     if isinstance(X, np.ndarray):
-        return np.einsum("ij,ij->i", X, X, dtype=np.float64)
+        return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
     squares = sp.csr_array((X.data.astype(np.float64) ** 2, X.indices, X.indptr), shape=X.shape)
     return np.asarray(squares.sum(axis=1)).ravel()
 
@@ -178,7 +178,9 @@ def normalize_rows(X: Rows) -> Rows:
     lengths = np.sqrt(row_squares(X))
     lengths[lengths == 0] = 1.0
     if isinstance(X, np.ndarray):
-        return np.divide(X, lengths[:, None], out=np.empty_like(X), casting="unsafe")  # divided in float64, as below
+        unit = np.empty_like(X)
+        np.divide(X, lengths[:, None], out=unit, casting="unsafe")  # divided in float64, as below
+        return unit
     scaled = (X.data / np.repeat(lengths, np.diff(X.indptr))).astype(np.float32)
     return sp.csr_array((scaled, X.indices, X.indptr), shape=X.shape)
 

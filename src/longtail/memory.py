@@ -1,5 +1,5 @@
-"""How much memory there is. What cannot fit is refused before it is tried: the system would end the process, without a
-word, when the memory is full."""
+"""How much memory is free. A request that cannot fit is refused before it is tried, because the operating system would
+otherwise kill the process without a message when the memory is full."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CONTAINER = Path("/sys/fs/cgroup")
 
 
 def free() -> float:
-    """Bytes that could be had now: of the machine, and of the container that the process may be in."""
+    """Bytes that the process can still use, by the limits of the machine and of its container, if it runs in one."""
     return min(_machine(), _container())
 
 
 def _machine() -> float:
-    """What is free where the system tells (Linux); else all that the machine has; else without end."""
+    """Free bytes of the machine on Linux; elsewhere all its memory, or infinity if that is unknown."""
     try:
         for line in MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -33,10 +33,11 @@ def _machine() -> float:
 
 
 def _container() -> float:
-    """What is left of the limit of a control group (version 2); without end if there is none."""
+    """Bytes left below the limit of the control group (version 2); infinity if there is none."""
     try:
-        most, used = ((CONTAINER / name).read_text(encoding="ascii") for name in ("memory.max", "memory.current"))
-        return float(int(most) - int(used))  # "max" is no number: there is no limit
+        most = (CONTAINER / "memory.max").read_text(encoding="ascii")
+        used = (CONTAINER / "memory.current").read_text(encoding="ascii")
+        return float(int(most) - int(used))  # the word "max" means no limit, and int refuses it
     except (OSError, ValueError):
         return float("inf")
 
@@ -52,10 +53,13 @@ def peak() -> float:
 
 
 def must_fit(count: int, what: str, bytes_each: int, remedy: str) -> None:
-    """Refuse so many features or labels if arrays with an entry for each cannot fit, be they used or not."""
-    needed, there = float(count) * bytes_each, free()
-    if needed > there:
+    """InputError if arrays with one entry for each of `count` features or labels (`what`) do not fit into memory.
+
+    These arrays are as long as the largest number, even if most numbers do not occur in the data.
+    """
+    needed, available = float(count) * bytes_each, free()
+    if needed > available:
         raise InputError(
-            f"{count:,} {what} take {needed / 1e9:.1f} GB at {bytes_each} bytes each, used or not, but "
-            f"{there / 1e9:.1f} GB of memory are free; {remedy}"
+            f"{count:,} {what} need {needed / 1e9:.1f} GB at {bytes_each} bytes each, even if unused, but "
+            f"{available / 1e9:.1f} GB of memory are free; {remedy}"
         )

@@ -19,10 +19,10 @@ def test_saved_folder_opens_as_the_same_data(run, good, files, tmp_path):
     result = run("data", files / "train.jsonl", "--save", tmp_path / "folder", "--text-analyzer", "char")
     assert (result.exit_code, result.stderr) == (0, f"Saved 60 rows in {tmp_path / 'folder'}\n")
     saved = lt.Dataset.open(tmp_path / "folder")
-    assert saved.features.analyzer == "char"
+    assert saved.text_features.analyzer == "char"
     assert saved.n_samples == 60
     good("train", tmp_path / "folder", tmp_path / "model")
-    assert lt.load(tmp_path / "model").model_.features.analyzer == "char"
+    assert lt.load(tmp_path / "model").model_.text_features.analyzer == "char"
 
 
 def test_split_makes_features_of_the_training_texts_alone(run, good, files, tmp_path):
@@ -30,8 +30,8 @@ def test_split_makes_features_of_the_training_texts_alone(run, good, files, tmp_
     assert json.loads(result.stdout)["n_samples"] == 60
     train, test = (lt.Dataset.open(tmp_path / name) for name in ("train", "test"))
     assert (train.n_samples, test.n_samples) == (45, 15)
-    assert train.features.same_as(lt.TextFeatures().fit(train.texts))
-    assert np.array_equal(test.X.toarray(), train.features.transform(test.texts).toarray())
+    assert train.text_features.same_as(lt.TextFeatures().fit(train.texts))
+    assert np.array_equal(test.X.toarray(), train.text_features.transform(test.texts).toarray())
     good("train", tmp_path / "train", tmp_path / "model")
     assert "P@1" in good("evaluate", tmp_path / "model", tmp_path / "test", "--train", tmp_path / "train")
 

@@ -42,10 +42,15 @@ def test_gives_the_same_model_as_the_library(good, files, tmp_path):
 
 
 def test_text_options_reach_the_features(good, files, tmp_path):
-    words = ["--text-analyzer", "char_wb", "--text-ngrams", "2", "3", "--no-text-idf", "--text-min-df", "2"]
+    words = ["--text-analyzer", "char_wb", "--text-ngram-range", "2", "3", "--no-text-use-idf", "--text-min-df", "2"]
     good("train", files / "train.jsonl", tmp_path / "model", *words)
-    features = lt.load(tmp_path / "model").model_.features
-    assert (features.analyzer, tuple(features.ngrams), features.idf, features.min_df) == ("char_wb", (2, 3), False, 2)
+    features = lt.load(tmp_path / "model").model_.text_features
+    assert (features.analyzer, tuple(features.ngram_range), features.use_idf, features.min_df) == (
+        "char_wb",
+        (2, 3),
+        False,
+        2,
+    )
 
 
 def test_reading_options_reach_the_reader(good, tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array, csr_matrix
+from sklearn.exceptions import NotFittedError
 
 from longtail import folder
 from longtail.data.dataset import Dataset
@@ -24,7 +25,6 @@ NO_INDICATOR = (
     "mark each label of a row by 1 (class numbers go into a 1-d array)"
 )
 TOO_WIDE = "X is not a valid sparse matrix: 2,147,483,648 columns are more than the 2,147,483,646 that can be numbered"
-NOT_FITTED = "these text features are not fitted yet; call fit(texts) with the training texts first"
 NUMBERS = "meta data must be the whole numbers n_samples, n_features, n_labels and text_features"
 
 
@@ -50,8 +50,8 @@ def assert_same(a: Dataset, b: Dataset) -> None:
     assert (a.label_names is None) == (b.label_names is None)
     assert a.label_names is None or a.label_names.tolist() == b.label_names.tolist()
     assert (a.feature_names, a.texts) == (b.feature_names, b.texts)
-    assert (a.features is None) == (b.features is None)
-    assert a.features is None or a.features.same_as(b.features)
+    assert (a.text_features is None) == (b.text_features is None)
+    assert a.text_features is None or a.text_features.same_as(b.text_features)
 
 
 # --- construction ----------------------------------------------------------------------------------------------------
@@ -92,9 +92,8 @@ def test_canonical_arrays_are_shared_and_others_are_made_canonical():
         ({"label_names": ["a"]}, "1 label names were given for 2 labels; give one for each"),
         ({"feature_names": ["a"]}, "1 feature names were given for 3 features; give one for each"),
         ({"texts": ["a"]}, "1 texts were given for 4 rows; give one for each"),
-        ({"texts": "abcd"}, "a single text was passed where several are expected; pass a list: [text]"),
-        ({"features": TextFeatures().fit(["a b"])}, "the text features make 2 columns but X has 3"),
-        ({"features": TextFeatures()}, NOT_FITTED),
+        ({"texts": "abcd"}, "one text was passed where several are expected; pass a list of texts: ['abcd']"),
+        ({"text_features": TextFeatures().fit(["a b"])}, "the text features make 2 columns but X has 3"),
     ],
 )
 def test_parts_that_do_not_fit(fields, message):
@@ -102,6 +101,11 @@ def test_parts_that_do_not_fit(fields, message):
     with pytest.raises(InputError) as error:
         Dataset(**({"X": data.X, "Y": data.Y} | fields))
     assert str(error.value) == message
+
+
+def test_text_features_must_be_fitted():
+    with pytest.raises(NotFittedError, match="This TextFeatures instance is not fitted yet"):
+        Dataset(small().X, small().Y, text_features=TextFeatures())
 
 
 def test_a_matrix_with_indices_out_of_range_is_refused():
@@ -115,12 +119,16 @@ def test_texts_make_features_and_sorted_label_names():
     data = texts_and_names()
     assert data.label_names.tolist() == ["7", "b", "ä"]
     assert data.Y.toarray().tolist() == [[1, 1, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]]
-    assert data.feature_names == data.features.feature_names() == ["a", "first", "second", "text", "the", "third"]
+    assert (
+        data.feature_names
+        == data.text_features.get_feature_names_out().tolist()
+        == ["a", "first", "second", "text", "the", "third"]
+    )
     unfitted = TextFeatures(norm="l1")
-    again = Dataset.from_texts(data.texts, [["b"]] * 4, features=unfitted, label_names=["x", "b"])
-    assert not unfitted.is_fitted
+    again = Dataset.from_texts(data.texts, [["b"]] * 4, text_features=unfitted, label_names=["x", "b"])
+    assert not hasattr(unfitted, "n_features_out_")
     assert again.Y.toarray().tolist() == [[0, 1]] * 4
-    assert Dataset.from_texts(["text"], [[]], features=data.features).features is data.features
+    assert Dataset.from_texts(["text"], [[]], text_features=data.text_features).text_features is data.text_features
 
 
 @pytest.mark.parametrize(
@@ -138,7 +146,7 @@ def test_labels_that_are_no_lists(labels, message):
 
 
 def test_hashed_texts_have_no_feature_names():
-    assert Dataset.from_texts(["a b"], [["x"]], features=TextFeatures("hashing")).feature_names is None
+    assert Dataset.from_texts(["a b"], [["x"]], text_features=TextFeatures("hashing")).feature_names is None
 
 
 # --- summary ---------------------------------------------------------------------------------------------------------
@@ -190,7 +198,7 @@ def test_select_keeps_rows_texts_and_columns_together():
         assert part.texts == ["the third", "a first text"]
         assert part.Y.toarray().tolist() == [[0, 0, 1], [1, 1, 0]]
         assert abs(part.X - data.X[[3, 0]]).nnz == 0
-        assert part.features is data.features
+        assert part.text_features is data.text_features
     assert data.select(np.array([True, False, False, True])).texts == ["a first text", "the third"]
     assert data.select([]).n_samples == 0
     with pytest.raises(InputError, match="rows cannot be selected from 4"):
@@ -202,7 +210,7 @@ def numbered(n: int) -> Dataset:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(2, 300), st.floats(0.01, 0.99), st.integers(-(2**70), 2**70))
+@given(st.integers(2, 300), st.floats(0.01, 0.99), st.integers(0, 2**32 - 1))
 def test_a_split_is_a_partition_in_order_of_the_promised_size(n, fraction, seed):
     train, test = numbered(n).split(fraction, seed)
     parts = [part.X.data.astype(int).tolist() for part in (train, test)]
@@ -222,10 +230,27 @@ def test_splits_of_different_seeds_are_independent():
     assert abs(len(tests[0] & tests[1]) - 500) < 60
 
 
-@pytest.mark.parametrize("fraction", [0, 1, -0.1, 2, True, float("nan")])
-def test_a_split_needs_a_fraction(fraction):
-    with pytest.raises(InputError, match="test_fraction must lie between 0 and 1, but is"):
-        small().split(fraction)
+@pytest.mark.parametrize("test_size", [0.0, 1.0, -0.1, 1.5, True, float("nan"), "0.2", None])
+def test_a_split_needs_a_fraction(test_size):
+    with pytest.raises(InputError, match="test_size must be a number of rows or lie between 0 and 1, but is"):
+        small().split(test_size)
+
+
+def test_a_split_takes_a_number_of_rows():
+    assert [part.n_samples for part in numbered(12).split(5)] == [7, 5]
+    assert numbered(12).split(np.int64(3))[1].X.data.tolist() == numbered(12).split(0.25)[1].X.data.tolist()
+    for rows in (0, -1, 4):
+        with pytest.raises(InputError, match=f"test_size is {rows} rows, but must be from 1 to 3; a float"):
+            small().split(rows)
+
+
+def test_a_split_takes_every_random_state_of_scikit_learn():
+    drawn = [numbered(500).split(random_state=np.random.RandomState(seed))[1].X.data.tolist() for seed in (3, 3, 4)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(numbered(500).split(random_state=None)[1].X.data) == 100
+    for wrong in ("x", -1, 1.5):
+        with pytest.raises(InputError, match="random_state must be None, a whole number from 0 to"):
+            small().split(random_state=wrong)
 
 
 def test_a_single_row_cannot_be_split():
@@ -268,13 +293,13 @@ def test_what_is_saved_is_opened(tmp_path_factory, data, mapped):
 )
 def test_texts_and_their_pipeline_travel_with_the_dataset(tmp_path_factory, texts, kind, idf, draw):
     labels = [draw.draw(st.lists(st.text(min_size=1, max_size=3) | st.integers(), max_size=3)) for _ in texts]
-    features = TextFeatures(kind, analyzer="char", idf=idf, n_hash_features=50)
-    data = Dataset.from_texts(["some text", *texts], [[], *labels], features=features)
+    features = TextFeatures(kind, analyzer="char", use_idf=idf, n_features=50)
+    data = Dataset.from_texts(["some text", *texts], [[], *labels], text_features=features)
     path = tmp_path_factory.mktemp("round") / "data"
     data.save(path)
     again = Dataset.open(path)
     assert_same(data, again)
-    assert (again.features.transform(data.texts) != data.X).nnz == 0
+    assert (again.text_features.transform(data.texts) != data.X).nnz == 0
     shutil.rmtree(path.parent)
 
 

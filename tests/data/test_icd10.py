@@ -56,7 +56,7 @@ def test_labels_are_the_path_from_the_chapter_to_the_code(corpus):
 def test_datasets():
     train, test, titles = icd10.datasets()
     assert train.label_names.tolist() == test.label_names.tolist() == sorted(titles)
-    assert test.features is train.features
+    assert test.text_features is train.text_features
     assert test.n_features == train.n_features
     summary = train.summary()
     assert (summary.unused_labels, summary.rows_without_label, summary.rows_without_feature) == (0, 0, 0)
@@ -122,7 +122,7 @@ def test_a_small_table(package, monkeypatch):
     ]
     assert corpus.test == [("synonym", ("1", "A00", "A00.0"))]
     assert corpus.titles == {"1": "First chapter", "A00": "Category title", "A00.0": "Disease (A00)"}
-    train, test, _ = icd10.datasets(TextFeatures("hashing", n_hash_features=8))
+    train, test, _ = icd10.datasets(TextFeatures("hashing", n_features=8))
     assert train.X.shape == (6, 8)
     assert test.Y.toarray().tolist() == [[1, 1, 1]]
 

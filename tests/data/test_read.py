@@ -37,7 +37,7 @@ class Model:
     n_labels: int
     label_names: Any = None
     feature_names: Any = None
-    features: Any = None
+    text_features: Any = None
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_one_screen(put):
         test = lt.read(put("test.jsonl", TEST), like=train)
     assert train.label_names.tolist() == test.label_names.tolist() == ["7", "fruit", "plant"]
     assert train.feature_names == test.feature_names == ["apple", "green", "leaf", "red"]
-    assert test.features is train.features
+    assert test.text_features is train.text_features
     assert test.texts == ["green apple pie", "a pie"]
     assert test.Y.toarray().tolist() == [[0, 1, 1], [0, 0, 0]]
     np.testing.assert_allclose(test.X.toarray(), [[0.5**0.5, 0.5**0.5, 0, 0], [0, 0, 0, 0]], rtol=1e-6)
@@ -71,7 +71,7 @@ def test_a_name_that_says_nothing_is_the_repository_format(put, name):
     data = lt.read(put(name, XMC))
     assert (data.X.toarray() == X).all()
     assert data.Y.toarray().tolist() == Y
-    assert data.label_names is data.feature_names is data.texts is data.features is None
+    assert data.label_names is data.feature_names is data.texts is data.text_features is None
 
 
 def test_packed_files(put):
@@ -125,7 +125,7 @@ def test_a_saved_dataset(put, tmp_path):
     data.save(tmp_path / "folder.jsonl")
     again = lt.read(tmp_path / "folder.jsonl")
     assert again.texts == data.texts
-    assert again.features.same_as(data.features)
+    assert again.text_features.same_as(data.text_features)
 
 
 def test_the_format_can_be_told(put):
@@ -190,11 +190,11 @@ def test_label_names_fix_the_labels_of_texts(put):
 
 
 def test_features_are_fitted_on_a_copy(put):
-    features = TextFeatures("hashing", n_hash_features=16).fit(["something else"])
+    features = TextFeatures("hashing", n_features=16).fit(["something else"])
     before = features.to_arrays()[0]["text_idf"].copy()
-    data = lt.read(put("train.jsonl", TRAIN), features=features)
+    data = lt.read(put("train.jsonl", TRAIN), text_features=features)
     assert data.n_features == 16
-    assert data.features is not features
+    assert data.text_features is not features
     assert (features.to_arrays()[0]["text_idf"] == before).all()
 
 
@@ -225,9 +225,9 @@ def test_a_model_with_numbered_labels_reads_numbers(put):
     train = lt.read(put("train.jsonl", TRAIN))
     path = put("test.jsonl", '{"text": "apple", "labels": [2, "0"]}')
     for names in (None, np.arange(3)):
-        model = Model(4, 3, label_names=names, features=train.features)
+        model = Model(4, 3, label_names=names, text_features=train.text_features)
         assert lt.read(path, like=model).Y.toarray().tolist() == [[1, 0, 1]]
-    model = Model(4, 3, label_names=np.array([2, 5, 0]), features=train.features)
+    model = Model(4, 3, label_names=np.array([2, 5, 0]), text_features=train.text_features)
     assert lt.read(path, like=model).Y.toarray().tolist() == [[1, 0, 1]]
     assert lt.read(path, like=model).label_names.tolist() == ["2", "5", "0"]
 
@@ -261,7 +261,7 @@ def test_vectors_with_more_features_are_refused_and_unknown_labels_left_out(put)
 
 
 def test_vectors_are_no_texts(put):
-    model = Model(7, 3, features=lt.TextFeatures().fit(["a b", "c d"]))
+    model = Model(7, 3, text_features=lt.TextFeatures().fit(["a b", "c d"]))
     path = put("test.svm", "1 3:1")
     with pytest.raises(DataError) as error:
         lt.read(path, like=model)
@@ -303,7 +303,7 @@ def test_a_saved_dataset_takes_the_columns_of_another(put, tmp_path):
     assert len(seen) == 2
     assert (data.X != expected.X).nnz == 0
     assert (data.Y != expected.Y).nnz == 0
-    assert data.features is train.features
+    assert data.text_features is train.text_features
 
     expected.save(tmp_path / "aligned")
     with warnings.catch_warnings():
@@ -315,8 +315,8 @@ def test_a_saved_dataset_takes_the_columns_of_another(put, tmp_path):
 
 def test_vectors_of_other_text_features_are_refused(put, tmp_path):
     test = lt.read(put("test.jsonl", TEST))
-    lt.Dataset(test.X, test.Y, features=test.features).save(tmp_path / "test")
-    with pytest.raises(InputError, match="was made with other text features and holds no texts to make them anew"):
+    lt.Dataset(test.X, test.Y, text_features=test.text_features).save(tmp_path / "test")
+    with pytest.raises(InputError, match="was made with other text features and holds no texts to make them again"):
         lt.read(tmp_path / "test", like=lt.read(put("train.jsonl", TRAIN)))
 
 
@@ -349,15 +349,15 @@ def test_what_cannot_be_read(put, tmp_path):
         ),
         (
             InputError,
-            f"features make vectors of texts, but {vectors} was read as xmc, which already holds vectors",
+            f"text_features were given, but {vectors} was read as xmc, which holds vectors, not texts",
             (vectors,),
-            {"features": TextFeatures()},
+            {"text_features": TextFeatures()},
         ),
         (
             InputError,
-            "features and like were both given; with like, its own features are used",
+            "text_features and like were both given; with like, its own text features are used",
             (texts,),
-            {"features": TextFeatures(), "like": like},
+            {"text_features": TextFeatures(), "like": like},
         ),
         (
             InputError,

@@ -6,13 +6,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import RidgeClassifier
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,11 +29,11 @@ UNUSABLE = "text features cannot be used: "
 WRONG = "The '{}' parameter of TextFeatures must be {}. Got {} instead."
 NGRAMS = "two whole numbers from 1 to 64, the shortest and the longest"
 PARAMETERS = (
-    "text features must have exactly the parameters analyzer, idf, kind, lowercase, max_features, min_df, "
-    "min_token_length, n_hash_features, ngrams, norm, sublinear_tf"
+    "text features must have exactly the parameters analyzer, kind, lowercase, max_features, min_df, "
+    "min_token_length, n_features, ngram_range, norm, sublinear_tf, use_idf"
 )
 NOTHING_LEFT = (
-    "no term is left of 2 text(s) with analyzer='word', ngrams=(1, 1), min_df={}, min_token_length=1; "
+    "no term is left of 2 text(s) with analyzer='word', ngram_range=(1, 1), min_df={}, min_token_length=1; "
     "lower these, or check the texts"
 )
 
@@ -50,11 +54,11 @@ def reloaded(features: TextFeatures) -> TextFeatures:
         ({}, {"sublinear_tf": True, "token_pattern": r"(?u)\b\w+\b"}),
         ({"min_token_length": 2, "sublinear_tf": False}, {}),
         (
-            {"min_token_length": 2, "ngrams": (1, 2), "norm": "l1", "idf": False},
+            {"min_token_length": 2, "ngram_range": (1, 2), "norm": "l1", "use_idf": False},
             {"ngram_range": (1, 2), "norm": "l1", "use_idf": False, "sublinear_tf": True},
         ),
         (
-            {"analyzer": "char_wb", "ngrams": (2, 4), "norm": "none", "lowercase": False},
+            {"analyzer": "char_wb", "ngram_range": (2, 4), "norm": "none", "lowercase": False},
             {"analyzer": "char_wb", "ngram_range": (2, 4), "norm": None, "lowercase": False, "sublinear_tf": True},
         ),
         (
@@ -71,18 +75,18 @@ def test_weights_are_those_of_scikit_learn(ours, theirs):
     assert isinstance(X, csr_array)
     assert X.dtype == np.float32
     np.testing.assert_allclose(X.toarray(), expected.toarray(), rtol=1e-6)
-    assert features.feature_names() == twin.get_feature_names_out().tolist()
-    assert features.n_features == X.shape[1]
+    assert features.get_feature_names_out().tolist() == twin.get_feature_names_out().tolist()
+    assert features.n_features_out_ == X.shape[1]
     unseen = ["virus of a kind never seen", ""]
     np.testing.assert_allclose(features.transform(unseen).toarray(), twin.transform(unseen).toarray(), rtol=1e-6)
 
 
 def test_hashing_has_a_fixed_number_of_columns_and_no_names():
-    features = TextFeatures("hashing", n_hash_features=64)
+    features = TextFeatures("hashing", n_features=64)
     X = features.fit_transform(TEXTS)
     assert X.shape == (5, 64)
-    assert features.n_features == 64
-    assert features.feature_names() is None
+    assert features.n_features_out_ == 64
+    assert not hasattr(features, "get_feature_names_out")
     assert (X.data > 0).all()
     assert np.allclose(np.sqrt((X.multiply(X)).sum(axis=1)), [1, 1, 1, 0, 1])
 
@@ -104,12 +108,12 @@ def test_any_iterable_of_texts_is_welcome():
 
 
 def test_clone_and_pipeline():
-    features = TextFeatures(analyzer="char", ngrams=(1, 3)).fit(TEXTS)
+    features = TextFeatures(analyzer="char", ngram_range=(1, 3)).fit(TEXTS)
     copy = clone(features)
     assert copy.get_params() == features.get_params()
-    assert not copy.is_fitted
+    assert not hasattr(copy, "n_features_out_")
     check_is_fitted(features)
-    pipeline = make_pipeline(copy.set_params(analyzer="word", ngrams=(1, 1)), RidgeClassifier())
+    pipeline = make_pipeline(copy.set_params(analyzer="word", ngram_range=(1, 1)), RidgeClassifier())
     assert pipeline.fit(TEXTS, [0, 1, 0, 1, 1]).predict(["a virus"]).tolist() == [0]
 
 
@@ -119,14 +123,14 @@ parameters = st.fixed_dictionaries(
     {
         "kind": st.sampled_from(["tfidf", "hashing"]),
         "analyzer": st.sampled_from(["word", "char", "char_wb"]),
-        "ngrams": st.sampled_from([(1, 1), (1, 2), (2, 3)]),
+        "ngram_range": st.sampled_from([(1, 1), (1, 2), (2, 3)]),
         "min_token_length": st.integers(1, 2),
         "max_features": st.none() | st.integers(1, 20),
         "sublinear_tf": st.booleans(),
-        "idf": st.booleans(),
+        "use_idf": st.booleans(),
         "norm": st.sampled_from(["l1", "l2", "none"]),
         "lowercase": st.booleans(),
-        "n_hash_features": st.sampled_from([1, 7, 1024]),
+        "n_features": st.sampled_from([1, 7, 1024]),
     }
 )
 
@@ -138,8 +142,9 @@ def test_a_reloaded_pipeline_is_the_same_to_the_bit(params, texts, unseen):
     texts = [*texts, "some words to begin with"]
     features.fit(texts)
     again = reloaded(features)
-    assert again.get_params() == {**features.get_params(), "ngrams": tuple(features.ngrams)}
-    assert again.feature_names() == features.feature_names()
+    assert again.get_params() == {**features.get_params(), "ngram_range": tuple(features.ngram_range)}
+    if features.kind == "tfidf":
+        assert again.get_feature_names_out().tolist() == features.get_feature_names_out().tolist()
     assert same(again.transform(texts + unseen), features.transform(texts + unseen))
     assert again.same_as(features)
     assert features.same_as(again)
@@ -182,10 +187,10 @@ def damaged(**changes):
         ),
         ({"text_vocabulary_offsets": lambda a: a[::-1]}, "text_vocabulary_offsets does not divide 47 bytes"),
         ({"kind": "pickle"}, UNUSABLE + WRONG.format("kind", "one of 'tfidf', 'hashing'", "'pickle'")),
-        ({"ngrams": [1, 10**9]}, UNUSABLE + WRONG.format("ngrams", NGRAMS, "[1, 1000000000]")),
+        ({"ngram_range": [1, 10**9]}, UNUSABLE + WRONG.format("ngram_range", NGRAMS, "[1, 1000000000]")),
         ({"min_token_length": 65}, UNUSABLE + WRONG.format("min_token_length", "at most 64", "65")),
-        ({"n_hash_features": 2**31}, UNUSABLE + WRONG.format("n_hash_features", "at most 2147483646", "2147483648")),
-        ({"idf": 1}, UNUSABLE + WRONG.format("idf", "True or False", "1")),
+        ({"n_features": 2**31}, UNUSABLE + WRONG.format("n_features", "at most 2147483646", "2147483648")),
+        ({"use_idf": 1}, UNUSABLE + WRONG.format("use_idf", "True or False", "1")),
         ({"lowercase": None}, PARAMETERS),
         ({"token_pattern": "(a+)+$"}, PARAMETERS),
     ],
@@ -209,11 +214,11 @@ def test_parameters_that_are_no_object_are_refused():
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("a text", "a single text was passed where several are expected; pass a list: [text]"),
-        (b"a text", "a single text was passed where several are expected; pass a list: [text]"),
+        ("a text", "one text was passed where several are expected; pass a list of texts: ['a text']"),
+        (b"a text", "one text was passed where several are expected; pass a list of texts: [b'a text']"),
         (7, "texts must be a list of str, but int was passed; pass a list of texts"),
         ({"text": "a"}, "texts must be a list of str, but dict was passed; pass a list of texts"),
-        (["a", float("nan")], "text 1 is float, not str; convert it, or put '' where a text is missing"),
+        (["a", float("nan")], "text 1 is missing (nan); put '' where there is no text, or drop the row"),
         ([["a"]], "text 0 is list, not str; convert it, or put '' where a text is missing"),
     ],
 )
@@ -235,8 +240,8 @@ def test_what_is_no_list_of_texts(texts, message):
         ({"kind": "hashing"}, ["", "?"], NOTHING_LEFT.format(1)),
         ({"analyzer": "words"}, TEXTS, WRONG.format("analyzer", "one of 'word', 'char', 'char_wb'", "'words'")),
         ({"norm": None}, TEXTS, WRONG.format("norm", "one of 'l2', 'l1', 'none'", "None")),
-        ({"ngrams": (2, 1)}, TEXTS, WRONG.format("ngrams", NGRAMS, "(2, 1)")),
-        ({"ngrams": 2}, TEXTS, WRONG.format("ngrams", NGRAMS, "2")),
+        ({"ngram_range": (2, 1)}, TEXTS, WRONG.format("ngram_range", NGRAMS, "(2, 1)")),
+        ({"ngram_range": 2}, TEXTS, WRONG.format("ngram_range", NGRAMS, "2")),
         ({"min_df": 0}, TEXTS, WRONG.format("min_df", "a whole number of at least 1", "0")),
         ({"max_features": 0.5}, TEXTS, WRONG.format("max_features", "a whole number of at least 1", "0.5")),
     ],
@@ -246,10 +251,30 @@ def test_what_cannot_be_fitted(params, texts, message):
     with pytest.raises(InputError) as error:
         features.fit(texts)
     assert str(error.value) == message
-    assert not features.is_fitted
+    assert not hasattr(features, "n_features_out_")
 
 
 def test_unfitted_features_say_so():
-    for call in (TextFeatures().to_arrays, TextFeatures().feature_names, lambda: TextFeatures().transform(["a"])):
-        with pytest.raises(InputError, match="not fitted yet; call fit"):
+    new = TextFeatures()
+    for call in (new.to_arrays, new.get_feature_names_out, lambda: new.transform(["a"])):
+        with pytest.raises(NotFittedError, match="This TextFeatures instance is not fitted yet"):
             call()
+
+
+# --- as scikit-learn's own -------------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_of_scikit_learn_takes_text_features():
+    texts = ["red apple", "green apple", "red cherry", "yellow pear"] * 5
+    pipeline = make_pipeline(TextFeatures(), LogisticRegression())
+    search = GridSearchCV(pipeline, {"textfeatures__ngram_range": [(1, 1), (1, 2)]}, cv=2)
+    search.fit(texts, [0, 0, 1, 2] * 5)
+    assert search.predict(["cherry", "pear", "apple"]).tolist() == [1, 2, 0]
+    assert "red apple" not in clone(pipeline).fit(texts, [0, 0, 1, 2] * 5)[:-1].get_feature_names_out()
+
+
+@pytest.mark.parametrize("wrap", [tuple, np.array, pd.Series, pl.Series, iter])
+def test_texts_of_every_kind_give_the_same_rows(wrap):
+    features = TextFeatures().fit(wrap(TEXTS))
+    assert features.get_feature_names_out().tolist() == TextFeatures().fit(TEXTS).get_feature_names_out().tolist()
+    assert abs(features.transform(wrap(TEXTS)) - TextFeatures().fit_transform(TEXTS)).nnz == 0

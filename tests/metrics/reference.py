@@ -96,7 +96,7 @@ def psndcg(truth, labels, inv_p, k, normalized=True):
     return reached / best if best else 0.0
 
 
-def macro_f1(truth, labels):
+def maf1(truth, labels):
     true, predicted = truth.argmax(axis=1), labels[:, 0]
     precisions, recalls = [], []
     for c in np.unique(true):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from scipy import sparse
+from sklearn.metrics import f1_score
 
 import longtail.metrics as metrics
 from longtail.errors import InputError
@@ -21,18 +22,21 @@ from . import reference as ref
 EDGES = (1, 4)
 
 
-def expected_metrics(case, ks, inv_p, multiclass):
+def expected_metrics(case, ks, inv_p, multiclass, members=True):
     """The names and values of all metrics, by the single public functions, from a case that has rows."""
-    names = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "recall": metrics.recall_at_k}
+    names = {"P": metrics.precision_curve, "nDCG": metrics.ndcg_curve, "recall": metrics.recall_curve}
     curves = {name: metric(case.Y, case.labels) for name, metric in names.items()}
-    curves["coverage"] = metrics.coverage_at_k(case.Y, case.labels)
+    curves["coverage"] = metrics.coverage_curve(case.Y, case.labels)
     if inv_p is not None:
-        curves["PSP"] = metrics.psp_at_k(case.Y, case.labels, inv_p)
-        curves["PSnDCG"] = metrics.psndcg_at_k(case.Y, case.labels, inv_p)
+        curves["PSP"] = metrics.psp_curve(case.Y, case.labels, inv_p=inv_p)
+        curves["PSnDCG"] = metrics.psndcg_curve(case.Y, case.labels, inv_p=inv_p)
     expected = {f"{name}@{k}": curve[k - 1] for name, curve in curves.items() for k in ks}
     if multiclass:
         expected["accuracy"] = metrics.accuracy(case.Y, case.labels)
-        expected["macro-F1"] = metrics.macro_f1(case.Y, case.labels)
+        true, first = case.truth.argmax(axis=1), case.labels[:, 0]
+        used = np.flatnonzero(np.isin(np.arange(case.truth.shape[1]), [true, first]) & members)
+        expected["macro-F1"] = f1_score(true, first, labels=used, average="macro", zero_division=0)
+        expected["MaF1"] = metrics.maf1(case.Y, case.labels)
     return expected
 
 
@@ -46,7 +50,7 @@ def check_against_single_functions(case, multiclass):
         assert band.pop("labels") == members.sum()
         assert band.pop("rows") == len(part.truth)
         if len(part.truth):
-            assert band == pytest.approx(expected_metrics(part, ks, inv_p, multiclass))
+            assert band == pytest.approx(expected_metrics(part, ks, inv_p, multiclass, members))
         else:
             assert band.keys() == result.overall.keys()
             assert all(math.isnan(value) for value in band.values())
@@ -103,11 +107,12 @@ def test_keys_defaults_and_look_up(problem):
     result = metrics.evaluate(Y, top, train_Y=train_Y)
     names = ["P", "nDCG", "recall", "coverage", "PSP", "PSnDCG"]
     assert list(result.overall) == [f"{name}@{k}" for name in names for k in (1, 3, 5)]
-    assert result["P@3"] == pytest.approx(metrics.precision_at_k(Y, top)[2])
+    assert result["P@3"] == pytest.approx(metrics.precision_curve(Y, top)[2])
     assert list(result.bands) == ["head", "torso", "tail"]
     A, B = metrics.PROPENSITY_PRESETS["Wikipedia-500K"]
     other = metrics.evaluate(Y, top, train_Y=train_Y, A=A, B=B)
-    assert other["PSP@1"] == pytest.approx(metrics.psp_at_k(Y, top, metrics.inverse_propensity(train_Y, A=A, B=B))[0])
+    inv_p = metrics.inverse_propensity(train_Y, A=A, B=B)
+    assert other["PSP@1"] == pytest.approx(metrics.psp_at_k(Y, top, 1, inv_p=inv_p))
     assert other["PSP@1"] != result["PSP@1"]
     with pytest.raises(KeyError):
         result["P@2"]

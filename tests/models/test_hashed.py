@@ -1,8 +1,8 @@
-"""HashedModel: the search against brute force, the estimator of the paper, explanations, joining."""
+"""HashedModel: the search against brute force, the estimator of the paper, explanations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import InputError
-from longtail.methods.mach import hashing
 from longtail.models import HashedModel, base
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashed import AGGREGATES
@@ -25,7 +24,6 @@ class Given:
     """Bucket classifiers whose probabilities for row i are known: P[i]."""
 
     P: np.ndarray
-    convention = None
 
     def probabilities(self, X):
         return self.P[X.indices]
@@ -36,7 +34,7 @@ class Given:
 
 def model_of(seed=0, K=40, R=3, B=5, d=5, link="softmax", **rest) -> HashedModel:
     buckets = LinearBuckets.packed(random_weights(seed, d + 1, R, B), np.arange(d + 1), d, B, 1.0, link, weights="int8")
-    return HashedModel(hashing.draw(K, B, range(R), seed), buckets, d, **rest)
+    return HashedModel(Hashes.draw(K, B, range(R), seed), buckets, d, **rest)
 
 
 def row_numbers(n: int) -> sp.csr_array:
@@ -53,7 +51,7 @@ def test_top_k_equals_brute_force(seed, aggregate, R, B, K, k, n):
     """Few different probabilities, so that ties abound; they rank by label."""
     rng = np.random.default_rng(seed)
     P = rng.choice(np.array([0.0625, 0.125, 0.25, 0.5], np.float32), (n, R * B))
-    hashes = hashing.draw(K, B, range(R), seed)
+    hashes = Hashes.draw(K, B, range(R), seed)
     model = HashedModel(hashes, Given(P), n, aggregate)
     values = reference.values(np.log(P) if aggregate == "geometric" else P, hashes.table, B, aggregate)
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
@@ -69,7 +67,7 @@ def test_top_k_equals_brute_force(seed, aggregate, R, B, K, k, n):
 def test_labels_above_a_threshold_equal_brute_force(seed, aggregate, R, threshold, n):
     rng = np.random.default_rng(seed)
     model = HashedModel(
-        hashing.draw(30, 4, range(R), seed), Given(rng.random((n, R * 4)).astype(np.float32)), n, aggregate
+        Hashes.draw(30, 4, range(R), seed), Given(rng.random((n, R * 4)).astype(np.float32)), n, aggregate
     )
     above = model.predict_above(row_numbers(n), threshold, n_jobs=1)
     scores = model.scores(row_numbers(n), np.arange(30)).astype(np.float64)
@@ -78,7 +76,7 @@ def test_labels_above_a_threshold_equal_brute_force(seed, aggregate, R, threshol
 
 
 def test_the_space_for_labels_above_grows():
-    model = HashedModel(hashing.draw(5000, 4, range(2), 0), Given(np.full((20, 8), 0.9, np.float32)), 20)
+    model = HashedModel(Hashes.draw(5000, 4, range(2), 0), Given(np.full((20, 8), 0.9, np.float32)), 20)
     assert model.predict_above(row_numbers(20), 0.5).nnz == 100_000
     assert model.predict_above(row_numbers(20), 0.95).nnz == 0
 
@@ -102,7 +100,7 @@ def test_the_mean_is_unbiased():
     """Theorem 1: fed with true bucket probabilities, (2) finds those of the classes, to five standard errors."""
     rng, K, B, R = np.random.default_rng(0), 50, 8, 20_000
     p = rng.dirichlet(np.full(K, 0.3))
-    hashes = hashing.draw(K, B, range(R), 1)
+    hashes = Hashes.draw(K, B, range(R), 1)
     P = np.zeros((R, B))
     for r in range(R):
         np.add.at(P[r], hashes.table[:, r], p)
@@ -134,7 +132,7 @@ def test_every_aggregate_by_hand():
 @pytest.mark.parametrize("aggregate", AGGREGATES)
 def test_with_a_bucket_for_every_label_every_aggregate_is_the_probability(aggregate):
     P = np.array([[0.1, 0.2, 0.7]], np.float32)
-    model = HashedModel(hashing.perfect(3), Given(P), 1, aggregate)
+    model = HashedModel(Hashes.identity(3), Given(P), 1, aggregate)
     np.testing.assert_allclose(model.scores(row_numbers(1), range(3)), P, rtol=1e-6)
     assert model.predict_topk(row_numbers(1), 3).labels.tolist() == [[2, 1, 0]]
 
@@ -144,7 +142,7 @@ def test_with_a_bucket_for_every_label_every_aggregate_is_the_probability(aggreg
 
 @pytest.mark.parametrize("link", ["softmax", "sigmoid"])
 def test_an_explanation_adds_up_to_the_average_logit(link):
-    model, X = model_of(link=link, unit_rows=True), rows(5)
+    model, X = model_of(link=link, normalize=True), rows(5)
     lengths = np.maximum(np.linalg.norm(X.toarray(), axis=1, keepdims=True), 1e-30)
     unit = sp.csr_array((X.toarray() / lengths).astype(np.float32))
     z = model.linear.logits(unit).reshape(9, 3, 5)
@@ -171,27 +169,10 @@ def test_label_weights_are_those_of_its_buckets():
 
 
 def test_classifiers_that_are_not_linear_have_no_weights():
-    model = HashedModel(hashing.perfect(3), Given(np.ones((1, 3), np.float32)), 1)
+    model = HashedModel(Hashes.identity(3), Given(np.ones((1, 3), np.float32)), 1)
     assert (model.n_weights, model.bias) == (0, 0.0)
     with pytest.raises(InputError, match="are not linear; they have no weights to show"):
         model.explain(row_numbers(1), 0)
-
-
-# --- parts -----------------------------------------------------------------------------------------------------------
-
-
-def test_joined_models_differ_in_nothing_but_repetitions():
-    one, two = model_of(1), model_of(2)
-    joined = HashedModel.join([one, two])
-    assert joined.hashes.n_repetitions == 6
-    X = rows(3)
-    np.testing.assert_array_equal(joined.linear.logits(X), np.hstack([one.linear.logits(X), two.linear.logits(X)]))
-    assert HashedModel.join([one]) is one
-    with pytest.raises(InputError, match="there is no model to join"):
-        HashedModel.join([])
-    for other in (model_of(1, K=41), model_of(1, B=4), model_of(1, link="sigmoid"), replace(one, unit_rows=True)):
-        with pytest.raises(InputError, match="models to be joined differ"):
-            HashedModel.join([one, other])
 
 
 def test_what_a_model_refuses():

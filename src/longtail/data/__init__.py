@@ -1,4 +1,4 @@
-"""Data: files of every known format, the Dataset they become, and the features of texts."""
+"""Reading data files of every known format, the Dataset class, and features of texts."""
 
 from longtail.data.dataset import Dataset, Summary
 from longtail.data.read import read

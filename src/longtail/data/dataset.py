@@ -1,11 +1,12 @@
-"""A dataset: what to learn from, or to be tested on, with the names of its columns and the way its features were made.
+"""The Dataset class: features, labels, the names of their columns, and the text pipeline that made the features.
 
-On disk it is a folder (longtail.folder) with `dataset.json` and one file per array, opened by memory-mapping, so that a
-big text file is parsed once. Y holds ones only: its values are not stored.
+On disk a dataset is a folder (longtail.folder) with `dataset.json` and one file per array. It is opened by
+memory-mapping, so that a big text file is parsed only once. The values of Y are all ones and are not stored.
 """
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, content, folder
 from longtail.data.text_features import TextFeatures, text_list
@@ -27,16 +29,16 @@ _INDEX = ("<i4", "<i8")
 
 @dataclass(frozen=True)
 class Summary:
-    """The size and shape of a dataset. A label's frequency is its number of rows."""
+    """Sizes of a dataset. The frequency of a label is its number of rows."""
 
     n_samples: int
     n_features: int
     n_labels: int
     nnz: int
-    n_assigned: int  # pairs of a row and one of its labels
+    n_assigned: int  # number of pairs of a row and one of its labels
     features_per_row: float
     labels_per_row: float
-    label_frequency: dict[int, float]  # per cent -> quantile
+    label_frequency: dict[int, float]  # per cent -> quantile of the label frequencies
     unused_labels: int
     rows_without_label: int
     rows_without_feature: int
@@ -61,16 +63,16 @@ class Summary:
 class Dataset:
     """Features X (n_samples, n_features), labels Y (n_samples, n_labels), and what is known about them.
 
-    X becomes a csr_array of float32, Y a csr_array of int32 ones, both with sorted and unique indices; arrays that
-    already are so are shared, not copied. `label_names` are strings. `features` is the fitted pipeline that made X of
-    `texts`, and where it is given it also gives `feature_names`.
+    X becomes a csr_array of float32 and Y a csr_array of int32 ones, both with sorted and unique indices. Arrays that
+    already have this form are shared, not copied. `label_names` are strings. `text_features` is the fitted pipeline
+    that made X from `texts`; if it is given, `feature_names` come from it.
     """
 
     X: csr_array
     Y: csr_array
     label_names: np.ndarray | None = None
     feature_names: list[str] | None = None
-    features: TextFeatures | None = None
+    text_features: TextFeatures | None = None
     texts: list[str] | None = None
 
     def __post_init__(self) -> None:
@@ -79,10 +81,12 @@ class Dataset:
             raise InputError(f"Y has {Y.shape[0]} rows but X has {X.shape[0]}; each row of Y labels one row of X")
         names = None if self.label_names is None else [str(name) for name in self.label_names]
         columns = None if self.feature_names is None else [str(name) for name in self.feature_names]
-        if self.features is not None:
-            columns = self.features.feature_names()
-            if self.features.n_features != X.shape[1]:
-                raise InputError(f"the text features make {self.features.n_features} columns but X has {X.shape[1]}")
+        if self.text_features is not None:
+            check_is_fitted(self.text_features)
+            columns = None if self.text_features.kind == "hashing" else list(self.text_features.get_feature_names_out())
+            width = self.text_features.n_features_out_
+            if width != X.shape[1]:
+                raise InputError(f"the text features make {width} columns but X has {X.shape[1]}")
         texts = None if self.texts is None else text_list(self.texts)
         for noun, given, wanted, things in (
             ("label names", names, Y.shape[1], "labels"),
@@ -101,23 +105,24 @@ class Dataset:
         texts: Iterable[str],
         labels: Iterable[Iterable[str | int]],
         *,
-        features: TextFeatures | None = None,
+        text_features: TextFeatures | None = None,
         label_names: Sequence[str] | None = None,
     ) -> Dataset:
-        """Texts and their label names. `features` are used as they are if fitted; else a copy is fitted on these texts.
+        """A dataset of texts and one collection of label names per text.
 
-        Labels are numbered in the order of `label_names`, by default all names in sorted order; a number counts as its
-        decimal name.
+        Fitted `text_features` are used as they are. Otherwise a copy of them (by default of `TextFeatures()`) is fitted
+        on these texts. The columns of Y follow `label_names`, by default all names in sorted order. A whole number
+        counts as its decimal name.
         """
         texts = text_list(texts)
-        if features is not None and features.is_fitted:
-            X = features.transform(texts)
+        if text_features is not None and text_features.__sklearn_is_fitted__():
+            X = text_features.transform(texts)
         else:
-            features = clone(features or TextFeatures())
-            X = features.fit_transform(texts)
+            text_features = clone(text_features or TextFeatures())
+            X = text_features.fit_transform(texts)
         names = None if label_names is None else [str(name) for name in label_names]
         Y, found = check.encode([_label_row(i, row) for i, row in enumerate(labels)], names)
-        return cls(X, Y, found, features=features, texts=texts)
+        return cls(X, Y, found, text_features=text_features, texts=texts)
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -167,7 +172,7 @@ class Dataset:
     # --- parts of it -------------------------------------------------------------------------------------------------
 
     def select(self, rows: Any) -> Dataset:
-        """These rows, in this order: row numbers, a slice, or one truth value per row. All columns and names stay."""
+        """The dataset of some rows, given as row numbers, a slice or a boolean array. All columns and names stay."""
         everything = np.arange(self.n_samples)
         try:
             chosen = everything[rows if isinstance(rows, slice) else _row_numbers(rows)]
@@ -176,65 +181,64 @@ class Dataset:
         texts = None if self.texts is None else [self.texts[i] for i in chosen]
         return replace(self, X=self.X[chosen], Y=self.Y[chosen], texts=texts)
 
-    def split(self, test_fraction: float = 0.2, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """(train, test). A row's place follows from (seed, row number) alone, on every machine and version.
+    def split(self, test_size: float = 0.2, random_state: Any = 0) -> tuple[Dataset, Dataset]:
+        """(train, test), as scikit-learn's train_test_split. The rows of each part keep their order.
 
-        Columns and the text pipeline stay as they are: where the features must be fitted on the training texts only,
-        keep the two parts in two files and `read` the second one `like` the first.
+        test_size : the share of the rows in the test part (a float between 0 and 1), or their number (an int).
+        random_state : an int, or None or a RandomState to draw one. For an int, the part of a row depends only on the
+            int, the row's number and the number of rows, on every machine and with every version of NumPy.
+
+        Columns and text pipeline stay as they are. To fit the features on the training texts only, keep the two parts
+        in two files and `read` the second one with `like` set to the first.
         """
-        if isinstance(test_fraction, bool) or not 0 < test_fraction < 1:
-            raise InputError(
-                f"test_fraction must lie between 0 and 1, but is {test_fraction!r}; 0.2 keeps a fifth for the test"
-            )
-        if self.n_samples < 2:
-            raise InputError(f"{self.n_samples} row(s) cannot be split into train and test; at least 2 are needed")
-        n_test = min(max(round(self.n_samples * test_fraction), 1), self.n_samples - 1)
+        n_test = _test_rows(test_size, self.n_samples)
         in_test = np.zeros(self.n_samples, bool)
-        in_test[np.argsort(_row_hashes(self.n_samples, seed), kind="stable")[:n_test]] = True
+        in_test[np.argsort(_row_hashes(self.n_samples, check.seed(random_state)), kind="stable")[:n_test]] = True
         return self.select(~in_test), self.select(in_test)
 
     # --- to disk and back --------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the dataset as a folder, replacing the dataset that the folder may hold in one step."""
+        """Write the dataset to a folder, replacing an old dataset there in one step."""
         arrays: dict[str, np.ndarray] = {"X_data": self.X.data}
         for name, matrix in (("X", self.X), ("Y", self.Y)):
             arrays[f"{name}_indices"], arrays[f"{name}_indptr"] = matrix.indices, matrix.indptr
-        columns = None if self.features is not None else self.feature_names
+        columns = None if self.text_features is not None else self.feature_names
         for name, strings in (("label_names", self.label_names), ("feature_names", columns), ("texts", self.texts)):
             if strings is not None:
                 arrays |= {f"{name}_{part}": array for part, array in content.pack_strings(strings).items()}
         meta: dict[str, Any] = {"n_samples": self.n_samples, "n_features": self.n_features, "n_labels": self.n_labels}
         meta["text_features"] = None
-        if self.features is not None:
-            text_arrays, meta["text_features"] = self.features.to_arrays()
+        if self.text_features is not None:
+            text_arrays, meta["text_features"] = self.text_features.to_arrays()
             arrays |= text_arrays
         folder.write(path, folder.DATASET, arrays, meta)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], mmap: bool = True) -> Dataset:
-        """The dataset in a folder, all of it verified. With `mmap`, X and the indices of Y stay on disk until used."""
+        """Read and verify the dataset in a folder. With `mmap`, X and the indices of Y stay on disk until used."""
         arrays, meta = folder.read(path, folder.DATASET, mmap=mmap)
         where = Path(path) / folder.DATASET.manifest
         keys = ("n_samples", "n_features", "n_labels", "text_features")
         if set(meta) != set(keys) or any(type(meta[key]) is not int for key in keys[:3]):
             raise ModelError(where, f"meta data must be the whole numbers {', '.join(keys[:3])} and {keys[3]}")
-        n, d, L = (meta[key] for key in keys[:3])
+        n, d = meta["n_samples"], meta["n_features"]
+        L = meta["n_labels"]
         if not (0 <= n < 2**62 and 0 <= d <= MAX_COLUMNS and 0 <= L <= MAX_COLUMNS):
             raise ModelError(where, f"{n} rows, {d} features and {L} labels are out of range")
-        features = None
+        text_features = None
         if meta["text_features"] is not None:
-            features = TextFeatures.from_arrays(arrays, meta["text_features"], where)
+            text_features = TextFeatures.from_arrays(arrays, meta["text_features"], where)
         try:
             return cls(
                 X=_stored_csr(arrays, "X", content.take(arrays, "X_data", "<f4", 1, where), (n, d), where),
                 Y=_stored_csr(arrays, "Y", None, (n, L), where),
                 label_names=_objects(_stored_strings(arrays, "label_names", where)),
                 feature_names=_stored_strings(arrays, "feature_names", where),
-                features=features,
+                text_features=text_features,
                 texts=_stored_strings(arrays, "texts", where),
             )
-        except InputError as error:  # the parts are sound, but do not fit together
+        except InputError as error:  # each part is sound, but they do not fit together
             raise ModelError(where, str(error)) from None
 
 
@@ -248,7 +252,7 @@ def _label_row(i: int, row: Any) -> list[str]:
 
 def _feature_matrix(X: Any) -> csr_array:
     X = _checked_csr(X, "X")
-    with np.errstate(over="ignore"):  # what overflows float32 becomes infinity and is refused below
+    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinity, which is refused below
         X = X.astype(np.float32, copy=False)
     if not np.isfinite(X.data).all():
         raise InputError(
@@ -284,8 +288,29 @@ def _objects(names: Sequence[str] | None) -> np.ndarray | None:
 
 
 def _row_numbers(rows: Any) -> np.ndarray:
-    rows = np.asarray(rows)
-    return rows.astype(np.intp) if rows.size == 0 and rows.dtype.kind == "f" else rows  # [] is a list of no numbers
+    numbers_or_flags: np.ndarray = np.asarray(rows)
+    if numbers_or_flags.size == 0 and numbers_or_flags.dtype.kind == "f":  # the empty list
+        return numbers_or_flags.astype(np.intp)
+    return numbers_or_flags
+
+
+def _test_rows(test_size: Any, n_samples: int) -> int:
+    """How many rows the test part has; both parts have at least one."""
+    if n_samples < 2:
+        raise InputError(f"{n_samples} row(s) cannot be split into train and test; at least 2 are needed")
+    if isinstance(test_size, numbers.Integral) and not isinstance(test_size, bool):
+        if not 1 <= int(test_size) < n_samples:
+            raise InputError(
+                f"test_size is {test_size} rows, but must be from 1 to {n_samples - 1}; "
+                "a float, such as 0.2, is a share of the rows"
+            )
+        return int(test_size)
+    if not isinstance(test_size, numbers.Real) or isinstance(test_size, bool) or not 0 < float(test_size) < 1:
+        raise InputError(
+            f"test_size must be a number of rows or lie between 0 and 1, but is {test_size!r}; "
+            "0.2 keeps a fifth for the test"
+        )
+    return min(max(round(n_samples * float(test_size)), 1), n_samples - 1)
 
 
 def _row_hashes(n_samples: int, seed: int) -> np.ndarray:
@@ -300,7 +325,7 @@ def _row_hashes(n_samples: int, seed: int) -> np.ndarray:
 def _stored_csr(
     arrays: dict[str, np.ndarray], name: str, data: np.ndarray | None, shape: tuple[int, int], where: Path
 ) -> csr_array:
-    """A csr_array over the stored arrays themselves; SciPy copies unless both index arrays have one width."""
+    """A csr_array over the stored arrays, without a copy. SciPy copies unless both index arrays have the same dtype."""
     indices = content.take(arrays, f"{name}_indices", _INDEX, 1, where)
     indptr = content.take(arrays, f"{name}_indptr", indices.dtype.str, 1, where)
     content.check_csr(indptr, indices, data, shape, name, where)

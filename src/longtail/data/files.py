@@ -1,16 +1,16 @@
 """Open a data file as one stream of bytes: plain, gzip or xz, from disk or from standard input.
 
-The compression is recognised by the first bytes, never by the name. Several compressed members one after the other are
-one stream, as for `zcat` and `xzcat`. Only regular files (also through a link) are opened, so that nothing blocks and
-nothing is endless; standard input (`-`) may be anything. Whatever is wrong with a file is a DataError that names it:
+The compression is recognised by the first bytes, never by the name. Several compressed members in a row are one
+stream, as for `zcat` and `xzcat`. Only regular files (also through a link) are opened, because others could block or be
+endless; standard input (`-`) may be anything. Anything wrong with a file is a DataError that names it:
 
 - it is missing, unreadable, a folder, a pipe, a device, a socket, or a link that leads to itself;
 - its size changes while it is read;
 - the compressed data is damaged, cut off, or followed by something else;
-- it unpacks to more than MAX_RATIO times its size (looked at after the first RATIO_FREE bytes): a decompression bomb.
+- it unpacks to more than MAX_RATIO times its size (checked after the first RATIO_FREE bytes): a decompression bomb.
 
-A UTF-8 byte order mark at the very beginning is dropped by the readers of text (`after_mark`); it is not counted as a
-column. UTF-16 and UTF-32 are refused.
+Readers of text drop a UTF-8 byte order mark at the start of the file (`after_mark`) and do not count it as a column.
+UTF-16 and UTF-32 are refused.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from typing import IO, Any
 
 from longtail.errors import DataError
 
-MAX_RATIO = 200  # text packs 3 to 30 times; gzip can reach 1,032, xz far more
+MAX_RATIO = 200  # text is compressed 3 to 30 times; gzip can reach 1,032, xz far more
 RATIO_FREE = 16 << 20  # bytes that any compressed file may unpack to
 MAX_LINE = 64 << 20  # bytes in one line of text
-XZ_MEMORY = 256 << 20  # bytes that an xz file may ask the decoder to reserve; `xz -9` asks for 65 MB
+XZ_MEMORY = 256 << 20  # bytes that the decoder of an xz file may use; files of `xz -9` need 65 MB
 BLOCK = 1 << 20
 STDIN = "<stdin>"
 
@@ -51,7 +51,7 @@ PathLike = str | os.PathLike[str]
 
 
 def name_of(path: PathLike) -> str:
-    """How messages call the file: its path, or <stdin> for `-`."""
+    """The name of the file in messages: its path, or <stdin> for `-`."""
     return STDIN if os.fspath(path) == "-" else os.fspath(path)
 
 
@@ -85,10 +85,10 @@ def iter_lines(path: PathLike, *, max_line: int = MAX_LINE) -> Iterator[tuple[in
 
 
 def iter_chunks(path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = 2 << 20) -> Iterator[memoryview]:
-    """Pieces of complete lines, each valid until the next is asked for; the last line gets a newline if it has none.
+    """Pieces of complete lines. Each is valid until the next one is requested.
 
-    No piece is longer than `chunk_bytes`, except to hold one line. A piece that does not end with a newline is the last
-    one and holds the beginning of a line of more than `max_line` bytes.
+    The last line gets a newline if it has none. No piece is longer than `chunk_bytes`, unless it is a single line. A
+    piece that does not end with a newline is the last one and holds the start of a line of more than `max_line` bytes.
     """
     buffer = bytearray(min(chunk_bytes, max_line) + 1)
     filled = 0
@@ -122,7 +122,7 @@ def after_mark(path: PathLike, head: bytes) -> bytes:
 
 
 def open_regular(path: PathLike) -> IO[bytes]:
-    """Open a regular file, unbuffered, and nothing else; never waits."""
+    """Open a regular file, unbuffered, without waiting. DataError for anything else."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer; reading a regular file does not care about it.
@@ -140,26 +140,29 @@ def open_regular(path: PathLike) -> IO[bytes]:
 def _reason(path: PathLike, error: OSError | ValueError) -> str:
     if isinstance(error, ValueError):  # a NUL in the name
         return str(error)
-    if error.errno == errno.ENXIO:  # what opening a socket, or a device that is not there, answers
+    if error.errno == errno.ENXIO:  # the path is a socket or an absent device
         return "it is a socket or an absent device; expected a regular file"
     return error.strerror or str(error)
 
 
 class _Source:
-    """The raw bytes of a file, counted, and put back as needed to look at the first ones."""
+    """The raw bytes of a file, with a count and a way to look at the first ones before they are read."""
 
     def __init__(self, name: str, file: IO[bytes], size: int | None) -> None:
-        self.name, self.file, self.size, self.count = name, file, size, 0
+        self.name = name
+        self.file = file
+        self.size = size
+        self.count = 0
         self.ahead = b""
 
     def head(self, n: int) -> bytes:
-        """The next n bytes (fewer at the end), which stay to be read."""
+        """The next n bytes (fewer at the end), which `read` will still return."""
         while len(self.ahead) < n and (more := self._read(n - len(self.ahead))):
             self.ahead += more
         return self.ahead[:n]
 
     def read(self, n: int) -> bytes:
-        """At most n bytes, none only at the end."""
+        """At most n bytes; none only at the end of the file."""
         if self.ahead:
             block, self.ahead = self.ahead[:n], self.ahead[n:]
             return block
@@ -220,7 +223,9 @@ class _Packed(io.RawIOBase):
     """Unpacks the members of a gzip or xz file one after the other."""
 
     def __init__(self, source: _Source, form: str, max_ratio: float) -> None:
-        self.source, self.form, self.max_ratio = source, form, max_ratio
+        self.source = source
+        self.form = form
+        self.max_ratio = max_ratio
         self.magic = _GZIP if form == "gzip" else _XZ
         self.member: Any = None  # the decoder of the current member; None between members
         self.packed = b""  # bytes read but not yet given to a decoder
@@ -245,7 +250,7 @@ class _Packed(io.RawIOBase):
         return 0
 
     def _next_member(self) -> bool:
-        """Start a decoder at the next member; False at the end of the file. Zero bytes may lie between members."""
+        """Start a decoder for the next member; False at the end of the file. Members may be padded with zero bytes."""
         self.packed = self.packed.lstrip(b"\0")
         while len(self.packed) < len(self.magic) and (more := self.source.read(BLOCK)):
             self.packed = (self.packed + more).lstrip(b"\0")
@@ -263,7 +268,7 @@ class _Packed(io.RawIOBase):
         return True
 
     def _unpack(self, n: int) -> bytes:
-        """Up to n bytes of the current member; none if it needs to be called again."""
+        """Up to n bytes of the current member; none if another call is needed."""
         gzip = self.form == "gzip"
         if not self.packed and (gzip or self.member.needs_input):
             self.packed = self.source.read(BLOCK)
@@ -287,7 +292,7 @@ class _Packed(io.RawIOBase):
 
 
 def excerpt(found: bytes, limit: int = 40) -> str:
-    """A quoted, escaped beginning of `found` for a message, at most `limit` characters long."""
+    """The beginning of `found` for a message, quoted and escaped, at most `limit` characters long."""
     if not found:
         return "nothing"
     text = "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\\'" else f"\\x{byte:02x}" for byte in found[:limit])

@@ -1,17 +1,18 @@
 """The demo corpus: the diagnoses of ICD-10-CM, from the tables inside the PyPI package `simple-icd-10-cm`.
 
 Each description of a code, block or chapter is a text, and so is each of its inclusion terms (other names for the same
-thing). The labels of a text are the code it stands under and everything above that: subcategory, category, blocks,
-chapter. So "Typhoid meningitis" stands under A01.01, and has the labels 1, A00-A09, A01, A01.0 and A01.01.
+thing). The labels of a text are its code and everything above it: subcategory, category, blocks, chapter. For example,
+"Typhoid meningitis" belongs to A01.01 and has the labels 1, A00-A09, A01, A01.0 and A01.01.
 
-- Texts that differ only in capitals or spaces are one text, with the labels of all places where it stands.
-- A text is in the test part if its SHA-256 (its first 8 bytes) is a multiple of 5: a fifth, whatever the release.
-- Labels with fewer than 2 training texts are dropped, since nothing but their name could be learned.
-- A block and its only category may share a name (B20); they are then one label, and the category gives its title.
+- Texts that differ only in capitals or spaces are one text, with the labels of all its places.
+- A text is in the test part if its SHA-256 (the first 8 bytes as an integer) is a multiple of 5. This is a fifth of
+  the texts, and the part of a text is the same in every release.
+- Labels with fewer than 2 training texts are dropped, because only their name could be learned.
+- A block and its only category may share a name (B20). They are then one label with the title of the category.
 
 The tables are published by the National Center for Health Statistics of the United States. The package itself is not
-imported, which would take seconds; only its XML file is read, by the standard library, and refused if it declares
-entities.
+imported, which would take seconds. Only its XML file is read, with the standard library, and it is refused if it
+declares entities.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class IcdCorpus:
 
 
 def load() -> IcdCorpus:
-    """The corpus, the same for everybody with the same release of the package."""
+    """The corpus; it depends only on the release of the package."""
     labels_of: dict[str, dict[str, None]] = {}  # an ordered set per text
     spelling: dict[str, str] = {}
     titles: dict[str, str] = {}
@@ -72,12 +73,12 @@ def load() -> IcdCorpus:
     return IcdCorpus(train, test, {label: title for label, title in titles.items() if label in kept})
 
 
-def datasets(features: TextFeatures | None = None) -> tuple[Dataset, Dataset, dict[str, str]]:
-    """(train, test, titles): the corpus with `features` fitted on its training texts; label names are codes."""
+def datasets(text_features: TextFeatures | None = None) -> tuple[Dataset, Dataset, dict[str, str]]:
+    """(train, test, titles): the corpus with `text_features` fitted on its training texts; label names are codes."""
     corpus = load()
-    train = Dataset.from_texts(*_columns(corpus.train), features=features)
+    train = Dataset.from_texts(*_columns(corpus.train), text_features=text_features)
     names = None if train.label_names is None else train.label_names.tolist()
-    test = Dataset.from_texts(*_columns(corpus.test), features=train.features, label_names=names)
+    test = Dataset.from_texts(*_columns(corpus.test), text_features=train.text_features, label_names=names)
     return train, test, corpus.titles
 
 
@@ -102,7 +103,7 @@ def _table() -> Path:
 def _root(path: Path) -> ElementTree.Element:
     try:
         content = path.read_bytes()
-        if b"<!DOCTYPE" in content:  # the one way to declare entities
+        if b"<!DOCTYPE" in content:  # the only way to declare entities
             raise DataError(path, "found a document type declaration, expected plain XML")
         return ElementTree.fromstring(content)
     except OSError as error:
@@ -115,7 +116,7 @@ def _root(path: Path) -> ElementTree.Element:
 
 
 def _texts(node: ElementTree.Element, above: tuple[str, ...]) -> Iterator[tuple[str | None, str, tuple[str, ...]]]:
-    """(the label if the text is its title, the text, all labels of it) for a code and all codes below it."""
+    """For a code and all codes below it: (the label if the text is its title, the text, all its labels)."""
     label = node.get("id") or _line(node.findtext("name"))
     labels = above if label in above else (*above, label)
     title = _line(node.findtext("desc"))

@@ -1,16 +1,16 @@
 """Pairs of SciPy `.npz` files (`scipy.sparse.save_npz`): features in one, labels in the other.
 
-An `.npz` is a zip of `.npy` arrays. `scipy.sparse.load_npz` trusts what it reads; here everything is checked, before
-anything is allocated and before any compiled code sees an index:
+An `.npz` is a zip of `.npy` arrays. `scipy.sparse.load_npz` trusts what it reads. Here everything is checked before
+memory is allocated and before compiled code uses an index:
 
 1. the zip directory: no name twice, nothing encrypted, all stored or deflated; all members together unpack to at most
    MAX_RATIO times the size of the file (or RATIO_FREE bytes);
 2. each array's header: a plain number type (no pickle) and a shape that fills its member exactly;
-3. its bytes: as many as promised, with the right checksum;
-4. what they mean: lengths that agree, `indptr` that starts at 0 and never falls, indices in range, finite values.
+3. its bytes: the number that the header gives, with the right checksum;
+4. their meaning: lengths that agree, an `indptr` that starts at 0 and never decreases, indices in range, finite values.
 
 The formats csr, csc and coo are read. Values become float32; entries of equal row and column are added. In the labels
-file an entry is a label if it is positive; zeros are no labels, as in any sparse matrix; negative entries are refused.
+file a positive entry is a label, a zero is none, as in any sparse matrix, and a negative entry is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from longtail.matrix import MAX_COLUMNS, index_fault, pointer_fault
 MAX_HEADER = 4096  # bytes before the numbers of an array
 _COMPRESSED = ("data", "indices", "indptr")
 _ARRAYS = {"csr": _COMPRESSED, "csc": _COMPRESSED, "coo": ("data", "row", "col")}
-_BROKEN = (  # what zipfile and numpy raise over damaged bytes
+_BROKEN = (  # exceptions of zipfile and NumPy for damaged bytes
     zipfile.BadZipFile,
     zlib.error,
     struct.error,
@@ -87,7 +87,7 @@ class _File:
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     def _directory(self, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-        """The members by name, once their number, names, packing and sizes are known to be harmless."""
+        """The members by name, after checks of their names, packing and sizes."""
         members: dict[str, zipfile.ZipInfo] = {}
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")
@@ -102,7 +102,7 @@ class _File:
         return members
 
     def _check_promise(self, what: str, n_bytes: int) -> None:
-        """A small file may not make us allocate much."""
+        """Refuse a small file that would make us allocate much memory."""
         if n_bytes > max(RATIO_FREE, MAX_RATIO * self.size):
             self._refuse(
                 f"{what} of {n_bytes:,} bytes in a file of {self.size:,}", f"at most {MAX_RATIO} times as many"
@@ -111,7 +111,7 @@ class _File:
     def _array(
         self, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, kinds: str = "iufb"
     ) -> np.ndarray:
-        """The numbers of one member, which must be exactly as many bytes as its headers say."""
+        """The numbers of one member, whose size must be exactly the one in its header."""
         if name not in members:
             self._refuse(f"no array {name}", f"the arrays of {getattr(self, 'form', 'a sparse matrix')}")
         stream: Any
@@ -137,25 +137,27 @@ class _File:
         words = self._array(archive, members, "format", "SU").astype("U64").tolist()
         if len(words) != 1 or words[0] not in _ARRAYS:
             self._refuse(f"format {excerpt(' '.join(words).encode())}", f"one of {', '.join(_ARRAYS)}; try .tocsr()")
-        return words[0]
+        return str(words[0])
 
     def _shape(self, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]) -> tuple[int, int]:
         sizes = self._array(archive, members, "shape", "iu").tolist()
         if len(sizes) != 2 or not all(0 <= size <= MAX_COLUMNS for size in sizes):
             self._refuse(f"shape {sizes!s:.80}", f"two whole numbers from 0 to {MAX_COLUMNS}")
-        if self.form != "csr":  # here the number of rows is a mere promise
+        if self.form != "csr":  # no array of these formats has one entry per row, so the number of rows is unproved
             self._check_promise("rows", 4 * sizes[0])
         return sizes[0], sizes[1]
 
     # --- meaning -----------------------------------------------------------------------------------------------------
 
     def matrix(self, *, labels: bool) -> tuple[csr_array, int]:
-        """The matrix, sorted and without repeated entries, and the number of rows that had some."""
+        """The matrix, sorted and without repeated entries, and the number of rows that had repeated entries."""
         lengths, indices, values = self.to_rows(labels)
         rows = np.repeat(np.arange(lengths.size), lengths)
         data: np.ndarray | None = values
         if labels:
-            rows, indices, data = rows[values > 0], indices[values > 0], None
+            rows = rows[values > 0]
+            indices = indices[values > 0]
+            data = None
             lengths = np.bincount(rows, minlength=lengths.size)
         n_repeats = 0
         if not ((rows[1:] != rows[:-1]) | (indices[1:] > indices[:-1])).all():
@@ -170,7 +172,7 @@ class _File:
         ), n_repeats
 
     def to_rows(self, labels: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Length of each row, then column and value of each entry, in the order of the rows."""
+        """The length of each row, and the column and value of each entry, by row."""
         data = self._values(labels)
         if self.form == "coo":
             row, column = self._indices("row", self.shape[0], data), self._indices("col", self.shape[1], data)

@@ -1,14 +1,14 @@
 """`read`: a data file of any known format as a Dataset.
 
-    a folder with dataset.json       Dataset.save wrote it
+    a folder with dataset.json       written by Dataset.save
     X.npz with labels="Y.npz"        SciPy sparse matrices
     two text files                   the split layout of the Extreme Classification Repository: features, labels
     .jsonl  .csv  .tsv               texts with label names (longtail.data.text)
     anything else, and -             one text file of the repository, or svmlight: `l1,l2 f:v f:v`
 
-Names beside vectors: files `labels.txt` and `features.txt` in the folder of the data file, one name per line, are taken
-up if they are UTF-8 and have exactly as many lines as there are labels and features; otherwise they are left alone.
-Names given by argument must fit, or are an error.
+Names for vectors: files `labels.txt` and `features.txt` in the folder of the data file, with one name per line, are
+used if they are UTF-8 and have exactly one line per label or feature, and otherwise ignored. Names given as an argument
+must fit; otherwise they are an error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read(
     *,
     format: str | None = None,
     like: Any = None,
-    features: TextFeatures | None = None,
+    text_features: TextFeatures | None = None,
     label_names: Names = None,
     feature_names: Names = None,
     zero_based: bool = True,
@@ -59,22 +59,23 @@ def read(
     ----------
     path : the data file, or a folder that `Dataset.save` wrote.
     labels : the second file of a split or .npz pair.
-    format : "dataset", "xmc" (also svmlight), "split", "npz", "jsonl", "csv" or "tsv"; None goes by folder and ending.
-    like : a Dataset or model whose columns the result must have. Texts go through its features and labels by its names
-        (those it does not know are dropped, with one DataWarning); vectors with fewer columns are widened.
-    features : how to make features of texts, fitted on this file; None is `TextFeatures()`. Not together with `like`.
+    format : "dataset", "xmc" (also svmlight), "split", "npz", "jsonl", "csv" or "tsv"; None infers it from the path.
+    like : a Dataset or model whose columns the result must have. Texts are transformed by its text features, and labels
+        are matched by its names (unknown ones are dropped, with one DataWarning). Vectors with fewer columns get
+        empty ones.
+    text_features : how to make features of texts, fitted on this file; None is `TextFeatures()`. Not with `like`.
     label_names, feature_names : names in column order, or a file with one per line. For texts, `label_names` fixes the
         labels and their order; by default they are all names of the file, sorted as strings.
     zero_based : whether the numbers of an "xmc" file begin at 0.
     text_field, labels_field : fields of .jsonl, columns of .csv and .tsv.
-    label_separator : what divides the names in the column of labels.
+    label_separator : the text between two names in the column of labels.
     """
     form = _form(path, labels, format)
     where = files.name_of(path)
     if like is not None and not (hasattr(like, "n_features") and hasattr(like, "n_labels")):
         raise InputError(f"like must be a Dataset or a model, but is {type(like).__name__}; read or load it first")
-    if like is not None and features is not None:
-        raise InputError("features and like were both given; with like, its own features are used")
+    if like is not None and text_features is not None:
+        raise InputError("text_features and like were both given; with like, its own text features are used")
     if form in _TEXTS:
         if feature_names is not None:
             raise InputError("feature_names were given for texts; their features are named by the words themselves")
@@ -83,9 +84,9 @@ def read(
         else:
             fields = {"text_field": text_field, "labels_field": labels_field, "label_separator": label_separator}
             texts = text.read_table(path, delimiter="," if form == "csv" else "\t", **fields)
-        return _from_texts(where, texts, features, like, label_names)
-    if features is not None:
-        raise InputError(f"features make vectors of texts, but {where} was read as {form}, which already holds vectors")
+        return _from_texts(where, texts, text_features, like, label_names)
+    if text_features is not None:
+        raise InputError(f"text_features were given, but {where} was read as {form}, which holds vectors, not texts")
     data = _vectors(path, labels, form, zero_based, beside=like is None)
     if label_names is not None:
         data = replace(data, label_names=_names(label_names, data.n_labels, "labels"))
@@ -141,7 +142,7 @@ def _vectors(path: PathLike, labels: PathLike | None, form: str, zero_based: boo
 
 
 def _beside(path: Path, wanted: int, taken: set[Path]) -> list[str] | None:
-    """The names in a file that happens to lie beside the data, if they fit exactly."""
+    """The names in a file in the folder of the data, if their number is right; else None."""
     if not path.is_file() or path.resolve() in taken:
         return None
     try:
@@ -152,7 +153,7 @@ def _beside(path: Path, wanted: int, taken: set[Path]) -> list[str] | None:
 
 
 def _names(given: Names, wanted: int | None, things: str) -> Any:
-    """Names given by argument: a sequence, or a file with one per line."""
+    """Names given as an argument: a sequence, or a file with one name per line."""
     if isinstance(given, str | os.PathLike):
         names = text.read_names(given)
         if wanted is not None and len(names) != wanted:
@@ -171,13 +172,13 @@ def _array(names: Sequence[str] | None) -> np.ndarray | None:
 
 
 def _from_texts(
-    where: str, content: text.Texts, features: TextFeatures | None, like: Any, label_names: Names
+    where: str, content: text.Texts, text_features: TextFeatures | None, like: Any, label_names: Names
 ) -> Dataset:
     texts, labels = content
     known = _names(label_names, None, "labels")
     if like is not None:
-        features = getattr(like, "features", None)
-        if features is None:
+        text_features = getattr(like, "text_features", None)
+        if text_features is None:
             raise InputError(f"{where} holds texts, but like has no text features; it was made from vectors")
         if known is not None:
             raise InputError("label_names and like were both given for texts; with like, its own label names are used")
@@ -185,15 +186,15 @@ def _from_texts(
     elif not texts:
         raise DataError(where, "found no text at all")
     else:
-        features = None if features is None else clone(features)
+        text_features = None if text_features is None else clone(text_features)
     if known is not None:
         known = [str(name) for name in known]
         labels = _drop_unknown(where, labels, set(known))
-    return Dataset.from_texts(texts, labels, features=features, label_names=known)
+    return Dataset.from_texts(texts, labels, text_features=text_features, label_names=known)
 
 
 def _label_names(like: Any) -> list[str] | None:
-    """Its label names; None where labels are mere column numbers."""
+    """The label names of `like`; None if its labels are just column numbers."""
     names = getattr(like, "label_names", None)
     if names is None or (np.asarray(names).dtype.kind in "iu" and np.array_equal(names, np.arange(like.n_labels))):
         return None
@@ -219,14 +220,14 @@ def _warn_unknown(where: str, unknown: Mapping[str, int], n_assigned: int) -> No
 
 
 def _align(data: Dataset, like: Any, where: str) -> Dataset:
-    """`data` in the columns of `like`."""
-    features, X = data.features, data.X
-    wanted = getattr(like, "features", None)
-    if wanted is not None and features is not None and not features.same_as(wanted):
+    """`data` with the columns of `like`."""
+    text_features, X = data.text_features, data.X
+    wanted = getattr(like, "text_features", None)
+    if wanted is not None and text_features is not None and not text_features.same_as(wanted):
         if data.texts is None:
-            raise InputError(f"{where} was made with other text features and holds no texts to make them anew")
-        features, X = wanted, wanted.transform(data.texts)
-    if wanted is not None and features is None and X.shape[1] != like.n_features:
+            raise InputError(f"{where} was made with other text features and holds no texts to make them again")
+        text_features, X = wanted, wanted.transform(data.texts)
+    if wanted is not None and text_features is None and X.shape[1] != like.n_features:
         raise DataError(
             where, f"found vectors of {X.shape[1]} features; the model makes {like.n_features} of texts itself"
         )
@@ -244,11 +245,11 @@ def _align(data: Dataset, like: Any, where: str) -> Dataset:
     columns = getattr(like, "feature_names", None)
     if columns is None and data.n_features == X.shape[1]:
         columns = data.feature_names
-    return Dataset(X, Y, label_names, columns, features, data.texts)
+    return Dataset(X, Y, label_names, columns, text_features, data.texts)
 
 
 def _by_number(Y: csr_array, n_labels: int, where: str) -> csr_array:
-    """The labels that have one of the first `n_labels` columns."""
+    """Y with its first `n_labels` columns; a DataWarning tells if labels are lost."""
     unknown = int((Y.indices >= n_labels).sum())
     if unknown:
         warnings.warn(
@@ -261,7 +262,7 @@ def _by_number(Y: csr_array, n_labels: int, where: str) -> csr_array:
 
 
 def _by_name(data: Dataset, names: list[str], where: str) -> csr_array:
-    """The labels of `data` in the columns that carry their names."""
+    """Y with one column for each of `names`, matched by the label names of `data`."""
     own: Iterable[str] = data.label_names if data.label_names is not None else ()
     if list(own) == names:
         return data.Y

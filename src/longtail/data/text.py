@@ -5,9 +5,9 @@
     text,labels                                                                       .csv, .tsv: names joined by "|"
     "Cholera, unspecified",A00|A00.9
 
-A label is a name; a whole number counts as its decimal name. Labels may be absent altogether (texts to predict for).
-Files are UTF-8, with or without byte order mark. Empty lines may only stand at the end. Anything else is a DataError
-with file, line and column (in characters): nothing is skipped or repaired in silence.
+A label is a name; a whole number counts as its decimal name. The labels may be left out (texts to predict for). Files
+are UTF-8, with or without byte order mark. Empty lines are allowed only at the end. Anything else is a DataError with
+file, line and column (in characters): nothing is skipped or repaired silently.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from longtail.errors import DataError
 
 Texts = tuple[list[str], list[list[str]]]
 
-MAX_FIELD_CHARACTERS = 1 << 24  # of a table; a forgotten quote would otherwise swallow the rest of the file
+MAX_FIELD_CHARACTERS = 1 << 24  # in a field of a table; else a missing quote makes the rest of the file one field
 _NOUNS = {dict: "an object", list: "a list", str: "a string", int: "a number", float: "a number", type(None): "null"}
 
 
@@ -48,7 +48,7 @@ def read_jsonl(path: PathLike, *, text_field: str, labels_field: str) -> Texts:
             record = _parse(decoder, line)
             texts.append(_text(record, text_field))
             labels.append(_labels(record, labels_field))
-            if "\\u" in line:  # only an escape can smuggle in what is no text
+            if "\\u" in line:  # only an escape can produce characters that are not text
                 _refuse_odd_characters(texts[-1], text_field)
                 _refuse_odd_characters("".join(labels[-1]), labels_field)
         except _Refused as error:
@@ -207,7 +207,7 @@ def _table_error(where: str, message: str, begin: int, end: int) -> DataError:
 
 @contextmanager
 def _field_limit(characters: int) -> Iterator[None]:
-    """The csv module has one limit for the whole process: lend it ours."""
+    """Set the limit of the csv module, which is one for the whole process, and restore it afterwards."""
     before = csv.field_size_limit(characters)
     try:
         yield

@@ -6,23 +6,24 @@
     read_split   3 10     3 5          two files, each with rows and columns as header, then column:value
                  1:0.5    0:1 4:1
 
-How the open questions of the formats are settled; nothing is ever skipped in silence:
+The formats leave some questions open. The answers here; nothing is ever skipped silently:
 
 - Numbers count from 0. `zero_based=False` makes the feature numbers of a file count from 1; labels stay as they are.
-- The first line is a header if it is three whole numbers and nothing else. The rows must be as many as it says, and all
-  numbers in the ranges that it says; nothing is allocated because of it. Without a header sizes follow from the rows.
-- A blank line is a row with nothing in it. Only at the end of a file are blank lines no rows (with a header: those
-  beyond the number of rows that it promises). A first word with a colon is a pair: such a row has no labels.
+- The first line is a header if it is three whole numbers and nothing else. It must give the right number of
+  rows, and all numbers must be in its ranges; no memory is allocated because of it. Without a header, the sizes
+  follow from the rows.
+- A blank line is a row without labels and features. Blank lines at the end of a file are not rows (with a header: those
+  beyond its number of rows). If the first word has a colon, it is a pair, and the row has no labels.
 - Words are separated by spaces or tabs, lines by LF or CR LF; the last line need not end. There are no comments.
 - Labels and features are digits only (no sign). A value is a plain decimal number with an optional sign and exponent,
   rounded to float32 as `np.float32(float(word))` does; NaN, infinity and numbers beyond float32 are refused. Zeros are
   kept as entries. In the labels file of a split pair a value must be positive; it becomes 1.
 - Features and labels may come in any order and are sorted. The values of a feature that occurs twice in a row are added
-  (smallest first, in double precision), a label that occurs twice counts once; one DataWarning tells how many rows had
-  such.
+  (smallest first, in double precision), and a label that occurs twice counts once. One DataWarning gives the number of
+  such rows.
 
-A stream is read in pieces of complete lines and parsed by the kernel next door; the pieces are joined one array at a
-time, so that the peak of memory stays near the size of the arrays returned.
+A stream is read in pieces of complete lines, which xmc_kernel.py parses. The pieces are joined one array at a time, so
+that the peak memory stays near the size of the returned arrays.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ FLOAT32_OVERFLOW = (2 - 2**-24) * 2.0**127  # the smallest double that rounds to
 
 _LINE = re.compile(rb"[^\n]*")
 _WORD = re.compile(rb"[^ \t]+")
-_LABEL = re.compile(rb"((?!\r\n)[^ \t\n,]){0,41}")  # no longer than what is shown of it
+_LABEL = re.compile(rb"((?!\r\n)[^ \t\n,]){0,41}")  # one more character than a message shows
 _PAIR_OR_VALUE = re.compile(rb"((?!\r\n)[^ \t\n]){0,41}")
 _NUMBER = re.compile(rb"[-+0-9.eE]+")
 
 
 class _Layout(NamedTuple):
-    """What a kind of file holds: its header, its rows, and the word for what stands before a colon."""
+    """The form of a kind of file: its header, its rows, and the word for the number before a colon."""
 
     header: tuple[str, ...]
     noun: str
@@ -100,7 +101,7 @@ def check_same_rows(X: csr_array, Y: csr_array, features_path: PathLike, labels_
 
 
 class _Rows:
-    """CSR rows that arrive in pieces, with values or, where these do not matter, with ones."""
+    """CSR rows that arrive in pieces, with values, or with ones if the values do not matter."""
 
     def __init__(self, with_values: bool) -> None:
         self.with_values = with_values
@@ -112,9 +113,9 @@ class _Rows:
     def add(
         self, n_blank: int, lengths: np.ndarray, indices: np.ndarray, values: np.ndarray | None, unsorted: bool
     ) -> int | None:
-        """Take blank rows, then these. If repeated entries add up to infinity: the number of the first such row."""
+        """Append blank rows, then these. Returns the first row whose repeated entries add up to infinity, or None."""
         n = int(lengths.sum(dtype=np.int64))
-        lengths = lengths.copy()  # a copy where an array was made too long lets go of what is not used
+        lengths = lengths.copy()  # copies release the unused ends of arrays that were allocated too long
         indices = indices if n == indices.size else indices[:n].copy()
         data = values[:n] if self.with_values and values is not None else None
         overflow = None
@@ -128,7 +129,7 @@ class _Rows:
         return overflow
 
     def matrix(self, n_rows: int, n_columns: int | None) -> csr_array:
-        """All rows as one matrix; the pieces are given up. The number of columns is inferred where it is None."""
+        """All rows as one matrix; the pieces are released. The number of columns is inferred if it is None."""
         n_entries = sum(part.size for part in self.indices)
         indptr = np.zeros(n_rows + 1, np.int32 if n_entries < 2**31 else np.int64)
         lengths = _joined(self.lengths, np.int32)
@@ -162,26 +163,29 @@ def canonical(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: 
 def merge(
     lengths: np.ndarray, indices: np.ndarray, data: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None, int, int | None]:
-    """Put rows into order, in place (`lengths` too), and add up entries of equal index.
+    """Sort each row in place and add up entries of equal index; `lengths` is changed accordingly.
 
     Returns indices and data, the number of rows that had equal entries, and the first row where a sum is infinite.
     """
     values = np.empty(0, np.float32) if data is None else data
     n, n_repeats, overflow = xmc_kernel.merge(lengths, indices, values, data is not None)
-    if n < indices.size:  # copies, to let go of what is not used any more
+    if n < indices.size:  # copies release the unused ends
         indices, data = indices[:n].copy(), None if data is None else data[:n].copy()
     return indices, data, n_repeats, None if overflow < 0 else overflow
 
 
 class _Text:
-    """One file while it is being read: the rows so far, and where in the file we are."""
+    """One file while it is read: the rows so far, and the position in the file."""
 
     def __init__(self, path: PathLike, layout: _Layout, first_feature: int) -> None:
-        self.path, self.name, self.layout, self.first_feature = path, name_of(path), layout, first_feature
-        self.sizes: dict[str, int] | None = None  # what the header says
-        self.lines = 0  # lines that are done, the header among them
-        self.n_rows = 0  # rows up to the last one that is not blank
-        self.blank = 0  # blank rows since
+        self.path = path
+        self.name = name_of(path)
+        self.layout = layout
+        self.first_feature = first_feature
+        self.sizes: dict[str, int] | None = None  # from the header
+        self.lines = 0  # number of lines read, including the header
+        self.n_rows = 0  # number of rows up to the last one that is not blank
+        self.blank = 0  # number of blank rows after these
         self.X, self.Y = _Rows(with_values=not layout.positive), _Rows(with_values=False)
 
     # --- the stream --------------------------------------------------------------------------------------------------
@@ -228,7 +232,7 @@ class _Text:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _add(self, text: np.ndarray) -> None:
-        """Parse complete lines. Of several faults the first in the file is reported, however it was found."""
+        """Parse complete lines. Of several faults, the first one in the file is reported."""
         colons, commas, newlines = xmc_kernel.count(text)
         n_pairs = min(colons, text.size // 4)  # the shortest pair is "1:2 ",
         n_labels = min(commas + newlines, text.size // 2)  # the shortest label "1,"
@@ -263,14 +267,14 @@ class _Text:
         return self.layout.with_labels, self.layout.positive, self.first_feature, last_column, last_label
 
     def _last(self, noun: str) -> int:
-        """The last number that a feature or a label may have, which is the one before the first if there is none."""
+        """The largest allowed number of a feature or label; one less than the first number if none is allowed."""
         size = MAX_COLUMNS if self.sizes is None else self.sizes.get(noun + "s", 0)
         return size - 1 + (self.first_feature if noun == "feature" else 0)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _check_rows(self) -> None:
-        """Settle which of the last blank lines are rows."""
+        """Decide which of the blank lines at the end are rows."""
         if self.sizes is None:
             if not self.n_rows:
                 header = " ".join(self.layout.header)
@@ -291,7 +295,7 @@ class _Text:
         return self.Y.matrix(self.n_rows, self.sizes["labels"] if self.sizes else None)
 
     def warn(self) -> None:
-        """One warning for all rows that name something twice."""
+        """One warning for all rows that contain a feature or label twice."""
         features = 0 if self.layout.positive else self.X.repeats
         labels = self.X.repeats if self.layout.positive else self.Y.repeats
         if features or labels:
@@ -319,7 +323,7 @@ class _Text:
 
 
 def _settle(text: np.ndarray, X_indices: np.ndarray, X_data: np.ndarray, positive: bool) -> tuple[int, int] | None:
-    """Read the values that the kernel left open; status and position of the first that is not allowed."""
+    """Parse the values that the kernel left to exact arithmetic. Returns status and position of the first bad one."""
     unsure = np.flatnonzero(X_indices < 0)
     X_indices[unsure] = -1 - X_indices[unsure]
     for p, at in zip(unsure.tolist(), X_data.view(np.uint32)[unsure].tolist(), strict=True):

@@ -10,9 +10,9 @@ found; with that the kernel is total: every byte sequence ends in a status and a
 Numbers. Let m be the digits read as one integer and e the power of ten. If m < 2^53 and |e| <= 22, then m and 10^|e|
 are exact doubles and one multiplication or division rounds correctly [Clinger 1990, "How to read floating point numbers
 accurately"]. Otherwise m is cut after 19 digits, and d = m 10^e is off by less than 2^-50 relative; if both ends of
-that interval round to the same float32, so does the exact number. What is left (numbers next to the middle of two
-floats) is for the caller, who has a slower exact way: such a pair has the index -1 - j, and for a value the byte
-position of its spelling.
+that interval round to the same float32, so does the exact number. The remaining numbers, next to the middle of two
+floats, are left to the caller, which has a slower exact way. Such a pair gets the index -1 - j, and the byte position
+of its number in place of the value.
 """
 
 from __future__ import annotations
@@ -21,39 +21,61 @@ import numpy as np
 
 from longtail.compiled import kernel
 
-# How a piece of text ended; anything but OK comes with the byte position of the number or pair that is at fault.
-OK, BAD_LABEL, BAD_FEATURE, BAD_VALUE, VALUE_TOO_LARGE, VALUE_NOT_POSITIVE = 0, 1, 2, 3, 4, 5
+# The status of a piece of text. Every status but OK comes with the byte position of the number or pair at fault.
+OK = 0
+BAD_LABEL = 1
+BAD_FEATURE = 2
+BAD_VALUE = 3
+VALUE_TOO_LARGE = 4
+VALUE_NOT_POSITIVE = 5
 
 POWERS = np.array([float(f"1e{k}") for k in range(23)])  # exact doubles
-TAB, LF, CR, SPACE, COMMA, COLON = 9, 10, 13, 32, 44, 58
-PLUS, MINUS, DOT, ZERO, UPPER_E, LOWER_E = 43, 45, 46, 48, 69, 101
-ONE = np.uint64(1)  # an unsigned position is never taken for one that counts from the end
+TAB = 9
+LF = 10
+CR = 13
+SPACE = 32
+COMMA = 44
+COLON = 58
+PLUS = 43
+MINUS = 45
+DOT = 46
+ZERO = 48
+UPPER_E = 69
+LOWER_E = 101
+ONE = np.uint64(1)  # Numba takes unsigned positions as they are, not as counted from the end
 EXACT_BELOW = np.uint64(1 << 53)
 SLACK = 2.0**-50
-HUGE = np.uint64(10**12)  # an exponent that no number of digits in one line makes up for
+HUGE = np.uint64(10**12)  # larger exponents cannot be balanced by the digits of one line
 LONGEST = 19  # decimal digits that always fit 64 bits
-LARGEST, SMALLEST = 38, -65  # powers of ten: beyond, 1 is too large for float32; before, 2^64 rounds to zero
+LARGEST, SMALLEST = 38, -65  # powers of ten: above, 1 overflows float32; below, 2^64 rounds to zero
 
 
 @kernel
 def count(text):
     """Colons, commas and newlines in `text`: bounds for the pairs, labels and rows in it."""
-    colons, commas, newlines = np.int64(0), np.int64(0), np.int64(0)
+    colons = np.int64(0)
+    commas = np.int64(0)
+    newlines = np.int64(0)
     i, n = np.uint64(0), np.uint64(text.size)
     while i < n:  # blocks short enough for counters of one byte, which LLVM turns into vector instructions
         stop = min(n, i + np.uint64(192))
-        a, b, c = np.uint8(0), np.uint8(0), np.uint8(0)
+        a = np.uint8(0)
+        b = np.uint8(0)
+        c = np.uint8(0)
         for j in range(i, stop):
             a = np.uint8(a + np.uint8(text[j] == COLON))
             b = np.uint8(b + np.uint8(text[j] == COMMA))
             c = np.uint8(c + np.uint8(text[j] == LF))
-        colons, commas, newlines, i = colons + a, commas + b, newlines + c, stop
+        colons = colons + a
+        commas = commas + b
+        newlines = newlines + c
+        i = stop
     return colons, commas, newlines
 
 
 @kernel
 def digits(text, i, number):
-    """Append the decimal digits from position i on to `number`; wraps around silently after LONGEST digits."""
+    """Append the decimal digits from position i on to `number`, which wraps around after LONGEST digits."""
     digit = np.uint64(text[i]) - np.uint64(ZERO)
     while digit < np.uint64(10):
         number = number * np.uint64(10) + digit
@@ -64,7 +86,7 @@ def digits(text, i, number):
 
 @kernel
 def leading_zeros(text, i):
-    """How many digits 0 come before the first other digit, a dot not counted."""
+    """The number of zeros before the first other digit; a dot is skipped."""
     zeros = 0
     while text[i] == ZERO or text[i] == DOT:
         zeros += text[i] == ZERO
@@ -74,7 +96,7 @@ def leading_zeros(text, i):
 
 @kernel
 def whole_number(text, i, limit):
-    """The digits from position i on as a number of at most `limit`, or `limit` where they are none or too many."""
+    """The digits from position i on as a number of at most `limit`; `limit` if there are none or too many."""
     start = i
     i, number = digits(text, i, np.uint64(0))
     length = np.int64(i - start)
@@ -94,7 +116,7 @@ def ends(text, i):
 
 @kernel
 def exponent(text, i):
-    """The signed digits after an E, at most HUGE; the end is the start where there are none."""
+    """The signed number after an E, at most HUGE, and its end, which is its start if there are no digits."""
     start = i
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
@@ -111,8 +133,10 @@ def exponent(text, i):
 
 @kernel
 def leading_digits(text, i):
-    """The first LONGEST digits from position i on, not counting zeros at the start, and how many more follow."""
-    mantissa, length, more = np.uint64(0), np.int64(0), np.int64(0)
+    """The first LONGEST digits from position i on, without leading zeros, and the number of digits after them."""
+    mantissa = np.uint64(0)
+    length = np.int64(0)
+    more = np.int64(0)
     while text[i] == DOT or (text[i] >= ZERO and text[i] < ZERO + 10):
         if text[i] != DOT:
             if length < LONGEST:
@@ -126,7 +150,7 @@ def leading_digits(text, i):
 
 @kernel
 def scaled(mantissa, power, whole):
-    """mantissa 10^power, and whether that is sure to round to the right float32; digits are missing if not `whole`."""
+    """mantissa 10^power, and whether it surely rounds to the right float32. If not `whole`, digits were cut off."""
     value = np.float64(mantissa)
     rest = abs(power)
     exact = whole and mantissa < EXACT_BELOW and rest <= 22
@@ -149,7 +173,7 @@ def scaled(mantissa, power, whole):
 
 @kernel
 def decimal(text, i):
-    """A value from position i on: its end (i itself where it is none), the number, and whether it is sure."""
+    """The value at position i: its end (i itself if there is no number), the number, and whether it is sure."""
     start = i
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
@@ -183,10 +207,12 @@ def decimal(text, i):
 
 @kernel
 def labels_of_row(text, i, no_label, Y_indices, q):
-    """Labels from position i on, written from q on: status, position, end of the labels, whether they fail to rise."""
+    """Write the labels at position i to Y_indices[q:]. Returns status, position, new q, whether they are unsorted."""
     if ends(text, i):
         return OK, i, q, False
-    first, unsorted, previous = q, False, np.uint64(0)
+    first = q
+    unsorted = False
+    previous = np.uint64(0)
     while True:
         at = i
         i, label = whole_number(text, i, no_label)
@@ -205,8 +231,11 @@ def labels_of_row(text, i, no_label, Y_indices, q):
 
 @kernel
 def pairs_of_row(text, i, shift, no_feature, positive, X_indices, X_data, X_bits, p):
-    """Pairs from position i to the end of the line, written from p on, like `labels_of_row`; whether all are sure."""
-    first, unsorted, all_sure, previous = p, False, True, np.uint64(0)
+    """The same for the pairs up to the end of the line; the last value says whether all numbers are sure."""
+    first = p
+    unsorted = False
+    all_sure = True
+    previous = np.uint64(0)
     while True:
         while text[i] == SPACE or text[i] == TAB:
             i += ONE
@@ -244,14 +273,23 @@ def parse(text, rules, X_lengths, X_indices, X_data, X_bits, Y_lengths, Y_indice
     `rules` are: whether rows have labels, whether values must be positive, the first and the last feature number, the
     last label number. `X_bits` is the memory of `X_data` as integers.
 
-    Returns status, position, complete rows, rows up to the last one that is not blank, pairs written (also those of a
-    row with a fault), whether all values are sure, and whether some row's features, some row's labels fail to rise.
+    Returns status, position, number of complete rows, number of rows up to the last one that is not blank, number of
+    pairs written (including those of a row with a fault), whether all values are sure, and whether any row has unsorted
+    features, and unsorted labels.
     """
     with_labels, positive, first_feature, last_feature, last_label = rules
-    shift, no_feature, no_label = np.uint64(first_feature), np.uint64(last_feature + 1), np.uint64(last_label + 1)
+    shift = np.uint64(first_feature)
+    no_feature = np.uint64(last_feature + 1)
+    no_label = np.uint64(last_label + 1)
     i, n = np.uint64(0), np.uint64(text.size)
-    row, filled, p, q = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0)
-    X_unsorted, Y_unsorted, all_sure, status = False, False, True, OK
+    row = np.uint64(0)
+    filled = np.uint64(0)
+    p = np.uint64(0)
+    q = np.uint64(0)
+    X_unsorted = False
+    Y_unsorted = False
+    all_sure = True
+    status = OK
     while i < n and status == OK:
         start_p, start_q = p, q
         if with_labels:
@@ -291,7 +329,7 @@ def comes_after(indices, data, with_values, a, b):
 
 @kernel
 def sift(indices, data, with_values, start, root, end):
-    """Let entry `root` of the heap [start, end) sink to its place."""
+    """Move entry `root` of the heap [start, end) down to its place."""
     while True:
         child = start + 2 * (root - start) + 1
         if child >= end:
@@ -313,7 +351,7 @@ def swap(indices, data, with_values, a, b):
 
 @kernel
 def heap_sort(indices, data, with_values, start, end):
-    """In place, and never slower than n log n, whatever the order was."""
+    """Sort entries start to end in place, in n log n steps for every input."""
     for root in range(start + (end - start) // 2 - 1, start - 1, -1):
         sift(indices, data, with_values, start, root, end)
     for last in range(end - 1, start, -1):
@@ -325,9 +363,13 @@ def heap_sort(indices, data, with_values, start, end):
 def merge(lengths, indices, data, with_values):
     """Sort each row and add up entries of equal index, smallest first, in double precision; all in place.
 
-    Returns the entries left, the rows that had equal ones, and the first row where a sum is infinite (or -1).
+    Returns the number of entries left, the number of rows that had equal entries, and the first row with an infinite
+    sum, or -1.
     """
-    start, out, repeats, overflow = 0, 0, 0, -1
+    start = 0
+    out = 0
+    repeats = 0
+    overflow = -1
     for row in range(lengths.size):
         end, row_out = start + lengths[row], out
         for p in range(start + 1, end):

@@ -37,6 +37,13 @@ def parse(text: Any, choices: Mapping[str, Callable[..., Any]], where: str) -> t
     return name, options
 
 
+def to_text(name: str, options: Mapping[str, Any]) -> str:
+    """The text that `parse` reads back as this name and these options."""
+    words = {True: "yes", False: "no"}
+    items = [f"{key}={words[value] if isinstance(value, bool) else value}" for key, value in options.items()]
+    return f"{name}:{','.join(items)}" if items else name
+
+
 def option_types(choice: Callable[..., Any]) -> dict[str, Any]:
     """The options behind a name: keyword-only parameters with their types."""
     function = choice.__init__ if isinstance(choice, type) else choice  # type: ignore[misc]

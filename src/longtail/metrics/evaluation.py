@@ -1,9 +1,9 @@
-"""All metrics in one call, overall and for frequent, middling and rare labels.
+"""All metrics in one call, overall and for frequent, medium and rare labels.
 
-The labels are divided by their number of training rows into three bands: tail (at most `bands[0]`), torso (at most
-`bands[1]`) and head (above). One definition serves every metric: in a band, only its labels can be true, only the rows
-that have such a label count, and the predictions stay as they are. A rare label must thus compete with all others, and
-as P@k divides by k, it is low in a band even for perfect predictions; recall, nDCG and PSP can reach 1 there.
+The number of training rows of a label decides its band: tail (at most `bands[0]` rows), torso (at most `bands[1]`) or
+head (more). One definition holds for every metric in a band: only labels of the band can be true, only rows with such a
+label count, and the predictions are unchanged. A rare label must therefore compete with all other labels. P@k is low in
+a band even for perfect predictions, because it divides by k; recall, nDCG and PSP can reach 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy import sparse
 from longtail.errors import InputError
 from longtail.matrix import one_label_per_row
 from longtail.metrics.hits import Hits, find_hits, first_columns
-from longtail.metrics.multiclass import accuracy_of, macro_f1_of
+from longtail.metrics.multiclass import accuracy_of, macro_f1_of, maf1_of
 from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, psndcg, psp, weights_from_counts
 from longtail.metrics.ranking import coverage, ndcg, precision, recall
 from longtail.metrics.table import Cell, align
@@ -32,15 +32,15 @@ KS = (1, 3, 5)
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics as fractions from 0 to 1; `evaluation["P@1"]` looks one up, `print` shows all in per cent.
+    """Metrics as fractions from 0 to 1. `evaluation["P@1"]` returns one of them, `print` shows all in per cent.
 
     overall         metric name -> value over all rows
-    bands           "head", "torso", "tail" -> the same names, and "labels" and "rows", how many of them it has;
+    bands           "head", "torso", "tail" -> the same names, and the numbers of "labels" and "rows" of the band;
                     every metric of a band without rows is NaN
-    edges           largest number of rows of a tail label and of a torso label
-    n_rows          rows evaluated
-    n_labels        labels in all
-    counted_in      "train_Y" or, when that was not given, "Y": where label frequencies were counted
+    edges           the largest number of training rows of a tail label and of a torso label
+    n_rows          number of rows evaluated
+    n_labels        number of labels
+    counted_in      where label frequencies were counted: "train_Y", or "Y" if that was not given
     """
 
     overall: dict[str, float]
@@ -54,7 +54,7 @@ class Evaluation:
         return self.overall[metric]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: plain dicts and numbers, None in place of NaN."""
+        """Everything as plain dicts and numbers for JSON, with None instead of NaN."""
         bands = {
             name: {key: None if math.isnan(value) else value for key, value in band.items()}
             for name, band in self.bands.items()
@@ -69,7 +69,7 @@ class Evaluation:
         }
 
     def table(self) -> tuple[list[str], list[list[Cell]]]:
-        """Header and rows of the table of all metrics, in per cent, one column per band."""
+        """Header and rows of a table of all metrics in per cent, with one column per band."""
         header = ["", "overall", *(f"{name} ({meaning})" for name, meaning in band_meanings(self.edges).items())]
         columns = [{"labels": self.n_labels, "rows": self.n_rows, **self.overall}, *self.bands.values()]
         counts: list[list[Cell]] = [[key, *(column[key] for column in columns)] for key in ("labels", "rows")]
@@ -98,11 +98,11 @@ def evaluate(
     B: float = DEFAULT_B,
     bands: tuple[int, int] = BANDS,
 ) -> Evaluation:
-    """Every metric that applies to the predictions `top` for rows whose true labels are `Y`.
+    """Every metric that applies to the predictions `top` for rows with the true labels `Y`.
 
-    `train_Y`, the labels of the training rows, gives label frequencies. Without it there is no PSP and no PSnDCG, and
-    the bands go by the frequency in `Y` itself. Data with exactly one label per row also gets accuracy and macro-F1.
-    `ks` are 1, 3 and 5 if not given, as far as `top` goes.
+    `train_Y`, the labels of the training rows, gives the label frequencies. Without it there is no PSP and no PSnDCG,
+    and the bands use the frequencies in `Y` itself. Data with exactly one label per row also get accuracy, macro-F1 and
+    MaF1. By default `ks` are those of 1, 3 and 5 that `top` is wide enough for.
     """
     if ks is None:
         width = first_columns(top).shape[1]
@@ -112,15 +112,15 @@ def evaluate(
     hits = find_hits(Y, top, max(ks), n_labels=None if train is None else train.n_labels)
     counted = train or hits.truth
     inv_p = None if train is None else weights_from_counts(train.counts, train.n_rows, A=A, B=B)
-    multiclass = one_label_per_row(hits.truth)
+    one_each = one_label_per_row(hits.truth)
 
     by_band: dict[str, dict[str, float]] = {}
     for name, members in split_bands(counted.counts, edges).items():
         part = hits.restricted(members)
         sizes = {"labels": int(np.count_nonzero(members)), "rows": part.truth.n_rows}
-        by_band[name] = {**sizes, **_all_metrics(part, ks, inv_p, multiclass)}
+        by_band[name] = {**sizes, **_all_metrics(part, ks, inv_p, one_each, members)}
     return Evaluation(
-        overall=_all_metrics(hits, ks, inv_p, multiclass),
+        overall=_all_metrics(hits, ks, inv_p, one_each),
         bands=by_band,
         edges=edges,
         n_rows=hits.truth.n_rows,
@@ -130,18 +130,21 @@ def evaluate(
 
 
 def split_bands(counts: np.ndarray, edges: tuple[int, int] = BANDS) -> dict[str, np.ndarray]:
-    """Which labels are in the head, the torso and the tail, as three boolean arrays, from their numbers of rows."""
+    """Three boolean arrays: the labels in the head, the torso and the tail, from the number of rows of each label."""
     low, high = edges
     return {"head": counts > high, "torso": (counts > low) & (counts <= high), "tail": counts <= low}
 
 
 def band_meanings(edges: tuple[int, int] = BANDS) -> dict[str, str]:
-    """What each band holds, in numbers of rows per label."""
+    """The number of rows per label in each band, as text."""
     low, high = edges
     return {"head": f"> {high}", "torso": f"{low + 1}-{high}", "tail": f"≤ {low}"}
 
 
-def _all_metrics(hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, multiclass: bool) -> dict[str, float]:
+def _all_metrics(
+    hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, one_each: bool, among: np.ndarray | None = None
+) -> dict[str, float]:
+    """Every metric of these hits; `one_each` adds those of one label per row, `among` marks the labels of a band."""
     curves: dict[str, Callable[[Hits], np.ndarray]] = {
         "P": precision,
         "nDCG": ndcg,
@@ -150,7 +153,9 @@ def _all_metrics(hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, multic
     }
     if inv_p is not None:
         curves |= {"PSP": partial(psp, inv_p=inv_p), "PSnDCG": partial(psndcg, inv_p=inv_p)}
-    single = {"accuracy": accuracy_of, "macro-F1": macro_f1_of} if multiclass else {}
+    single: dict[str, Callable[[Hits], float]] = {}
+    if one_each:
+        single = {"accuracy": accuracy_of, "macro-F1": partial(macro_f1_of, among=among), "MaF1": maf1_of}
     if hits.truth.n_rows == 0:
         names = [f"{name}@{k}" for name in curves for k in ks] + list(single)
         return dict.fromkeys(names, math.nan)
@@ -160,7 +165,7 @@ def _all_metrics(hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, multic
 
 
 def _width(Y: Any, train_Y: Any, top: Any) -> int | None:
-    """How many labels there are: a sparse matrix says so; class ids alone leave it to the largest of all of them."""
+    """The number of labels: the width of a sparse matrix, or else one more than the largest class number."""
     for matrix in (Y, train_Y):
         if sparse.issparse(matrix):
             return int(matrix.shape[-1])

@@ -1,4 +1,4 @@
-"""Which predicted labels are true? All metrics start from this one (n, k) array of yes and no."""
+"""Which predicted labels are true: the (n, k) boolean array that all metrics start from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from longtail import check
-from longtail.compiled import frozen, kernel
+from longtail.compiled import frozen
 from longtail.errors import InputError
+from longtail.metrics.hits_kernel import mark_hits
 from longtail.metrics.truth import Truth, read_truth
 
 
@@ -19,15 +20,15 @@ class Hits:
     """The k best labels of each row and which of them are true."""
 
     truth: Truth
-    labels: np.ndarray  # (n, k), best first, no label twice in a row
+    labels: np.ndarray  # (n, k) column numbers, best first, distinct within a row
     hit: np.ndarray  # (n, k) bool: labels[i, j] is a true label of row i
 
     @property
     def k(self) -> int:
-        return self.labels.shape[1]
+        return int(self.labels.shape[1])
 
     def restricted(self, chosen: np.ndarray) -> Hits:
-        """As if only the labels marked in `chosen` (L,) could be true; rows without one go, predictions stay."""
+        """Hits for which only the labels marked in `chosen` (L,) can be true, on the rows that have such a label."""
         inside = chosen[self.truth.indices]
         sizes = np.bincount(self.truth.rows[inside], minlength=self.truth.n_rows)
         kept = sizes > 0
@@ -38,9 +39,9 @@ class Hits:
 
 
 def find_hits(Y: Any, top: Any, k: int | None = None, *, n_labels: int | None = None) -> Hits:
-    """Check the truth `Y` and the predictions `top`, keep the first k columns (all if None), and mark what is true."""
+    """The hits of the first k columns of `top` (all if None), after checks of the truth `Y` and of `top`."""
     labels = first_columns(top, k)
-    if n_labels is None and not sparse.issparse(Y):  # class ids: a predicted class need not occur in the truth
+    if n_labels is None and not sparse.issparse(Y):  # class numbers: a predicted class may be absent from the truth
         n_labels = max(read_truth(Y).n_labels, int(labels.max(initial=-1)) + 1)
     truth = read_truth(Y, n_labels=n_labels)
     _check_labels(labels, truth)
@@ -49,25 +50,8 @@ def find_hits(Y: Any, top: Any, k: int | None = None, *, n_labels: int | None = 
     return Hits(truth, labels, hit)
 
 
-@kernel
-def mark_hits(Y_indices, Y_indptr, labels, out):
-    """out[i, j] = labels[i, j] is in row i of Y, by binary search in the sorted row."""
-    n, k = labels.shape
-    for i in range(n):
-        start, end = np.int64(Y_indptr[i]), np.int64(Y_indptr[i + 1])
-        for j in range(k):
-            low, high = start, end
-            while low < high:
-                middle = (low + high) // 2
-                if Y_indices[middle] < labels[i, j]:
-                    low = middle + 1
-                else:
-                    high = middle
-            out[i, j] = low < end and Y_indices[low] == labels[i, j]
-
-
 def first_columns(top: Any, k: int | None = None) -> np.ndarray:
-    """The label ids of the k best predictions (all if None), as an (n, k) array."""
+    """The column numbers of the k best predictions (all if None), as an (n, k) array."""
     try:
         labels = np.asarray(getattr(top, "labels", top))
     except ValueError as error:  # lists of unequal lengths

@@ -1,16 +1,17 @@
 """Propensity-scored precision and nDCG: hits on rare labels count more (Jain, Prabhu, Varma, KDD 2016).
 
-Rare labels are more often missing from the truth than frequent ones. The propensity p_l, the chance that a true label
-is written down, is modelled from the number N_l of the N training rows that have it:
+Rare labels are missing from the truth more often than frequent ones. The propensity p_l, the chance that a true label
+is recorded, is modelled from the number N_l of the N training rows with this label:
 
     1 / p_l = 1 + C (N_l + B)^-A,        C = (ln N - 1) (B + 1)^A
 
-PSP@k and PSnDCG@k are P@k and nDCG@k with 1 / p_l in place of 1 for a hit on label l. That raw value can exceed 1, so
-published tables divide it by the raw value of the best possible predictions: the mean over the rows of what was reached
-over the mean of what could be (not the mean of the ratios). So does the default; `normalized=False` the raw value.
+PSP@k and PSnDCG@k are P@k and nDCG@k where a hit on label l counts 1 / p_l instead of 1. This raw value can exceed 1.
+Published tables therefore divide it by the raw value of the best possible predictions: the mean over rows of the value
+reached, over the mean of the best value (not the mean of the ratios). This is the default; `normalized=False` returns
+the raw value.
 
-A row without true labels adds zero to both means. For one or two training rows ln N - 1 is negative: C is then 0, every
-propensity is 1, and no weight is ever below 1. A label without training rows has N_l = 0 and so the largest weight.
+A row without true labels adds zero to both means. For one or two training rows ln N - 1 is negative; C is then 0 and
+every propensity 1, so that no weight is below 1. A label without training rows has N_l = 0 and the largest weight.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from longtail import check
 from longtail.errors import InputError
 from longtail.metrics.hits import Hits, find_hits
 from longtail.metrics.ranking import mean_gain, mean_ndcg
 from longtail.metrics.truth import read_truth
 
 DEFAULT_A, DEFAULT_B = 0.55, 1.5
-# (A, B) of the benchmark data sets whose published figures do not use the defaults.
+# (A, B) of the benchmark datasets whose published figures do not use the defaults.
 PROPENSITY_PRESETS = {
     "WikiLSHTC-325K": (0.5, 0.4),
     "Wikipedia-500K": (0.5, 0.4),
@@ -37,31 +39,42 @@ PROPENSITY_PRESETS = {
 
 
 def inverse_propensity(train_Y: Any, *, A: float = DEFAULT_A, B: float = DEFAULT_B) -> np.ndarray:
-    """1 / p_l of each label, at least 1, from the labels of the training rows; `PROPENSITY_PRESETS` has other A, B."""
+    """1 / p_l of each label, from the labels of the training rows. `PROPENSITY_PRESETS` has A and B of some data."""
     truth = read_truth(train_Y, name="train_Y")
     return weights_from_counts(truth.counts, truth.n_rows, A=A, B=B)
 
 
-def psp_at_k(Y: Any, top: Any, inv_p: Any, k: int | None = None, *, normalized: bool = True) -> np.ndarray:
-    """PSP@1 to PSP@k, with `inv_p` from `inverse_propensity`."""
+def psp_at_k(Y: Any, top: Any, k: int, *, inv_p: Any, normalized: bool = True) -> float:
+    """PSP@k, with `inv_p` from `inverse_propensity`."""
+    return float(psp_curve(Y, top, check.top_k(k), inv_p=inv_p, normalized=normalized)[-1])
+
+
+def psp_curve(Y: Any, top: Any, k: int | None = None, *, inv_p: Any, normalized: bool = True) -> np.ndarray:
+    """PSP@1, PSP@2, ..., PSP@k, with `inv_p` from `inverse_propensity`."""
     weights = _check_weights(inv_p)
     return psp(find_hits(Y, top, k, n_labels=weights.size), weights, normalized=normalized)
 
 
-def psndcg_at_k(Y: Any, top: Any, inv_p: Any, k: int | None = None, *, normalized: bool = True) -> np.ndarray:
-    """PSnDCG@1 to PSnDCG@k, with `inv_p` from `inverse_propensity`."""
+def psndcg_at_k(Y: Any, top: Any, k: int, *, inv_p: Any, normalized: bool = True) -> float:
+    """PSnDCG@k, with `inv_p` from `inverse_propensity`."""
+    return float(psndcg_curve(Y, top, check.top_k(k), inv_p=inv_p, normalized=normalized)[-1])
+
+
+def psndcg_curve(Y: Any, top: Any, k: int | None = None, *, inv_p: Any, normalized: bool = True) -> np.ndarray:
+    """PSnDCG@1, PSnDCG@2, ..., PSnDCG@k, with `inv_p` from `inverse_propensity`."""
     weights = _check_weights(inv_p)
     return psndcg(find_hits(Y, top, k, n_labels=weights.size), weights, normalized=normalized)
 
 
-# --- the same from hits ----------------------------------------------------------------------------------------------
+# --- curves from hits ------------------------------------------------------------------------------------------------
 
 
 def weights_from_counts(counts: np.ndarray, n_rows: int, *, A: float, B: float) -> np.ndarray:
+    """1 / p_l from the number of training rows of each label and of all training rows."""
     if not (math.isfinite(A) and A >= 0 and math.isfinite(B) and B > 0):
         raise InputError(f"A is {A} and B is {B}; propensities need A >= 0 and B > 0 (the defaults are 0.55 and 1.5)")
     C = max(math.log(n_rows) - 1, 0.0) * (B + 1) ** A
-    return 1 + C * (counts + B) ** -A
+    return np.asarray(1 + C * (counts + B) ** -A, np.float64)
 
 
 def psp(hits: Hits, inv_p: np.ndarray, *, normalized: bool = True) -> np.ndarray:
@@ -76,13 +89,13 @@ def psndcg(hits: Hits, inv_p: np.ndarray, *, normalized: bool = True) -> np.ndar
 
 
 def _gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
-    """Per rank, the weight of each row's predicted label where it is true, and 0 elsewhere."""
+    """For each rank, the weight of each row's predicted label if it is true, else 0."""
     for labels, hit in zip(hits.labels.T, hits.hit.T, strict=True):
         yield inv_p[labels] * hit
 
 
 def _best_gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
-    """Per rank, the weights that the best predictions would earn: each row's true labels, heaviest first."""
+    """For each rank, the gains of the best possible predictions: each row's true labels by falling weight."""
     truth = hits.truth
     rows, weights = truth.rows, inv_p[truth.indices]
     weights = weights[np.lexsort((-weights, rows))]  # rows stay together, so `rows` itself is unchanged
@@ -94,7 +107,7 @@ def _best_gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _share(reached: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """reached / best, and 0 where no row has a label; rounding must not push a perfect ranking above 1."""
+    """reached / best, or 0 if no row has a label. Rounding must not lift a perfect ranking above 1."""
     return np.minimum(reached / np.where(best > 0, best, 1.0), 1.0)
 
 

@@ -1,6 +1,6 @@
 """Precision, nDCG, recall and coverage at 1 to k.
 
-Symbols, per row: h_j = 1 if the j-th predicted label is true, m = number of true labels.
+Symbols for one row: h_j = 1 if the j-th predicted label is true, else 0; m = number of true labels.
 
     P@k       sum of h_1..h_k / k                                     divided by k even when m < k
     nDCG@k    sum of h_j / log2(j + 1)  /  the same sum for min(k, m) ones      as the Extreme Classification Repository
@@ -8,7 +8,7 @@ Symbols, per row: h_j = 1 if the j-th predicted label is true, m = number of tru
 
 each averaged over all rows. A row without true labels counts as zero in all three. Coverage is not a mean over rows:
 
-    coverage@k    of the labels that are true somewhere, the fraction predicted correctly in the top k at least once
+    coverage@k    of the labels that are true in some row, the fraction predicted correctly in the top k of some row
 """
 
 from __future__ import annotations
@@ -18,30 +18,51 @@ from typing import Any
 
 import numpy as np
 
+from longtail import check
 from longtail.metrics.hits import Hits, find_hits
 
 
-def precision_at_k(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
-    """P@1 to P@k: the fraction of the first k predictions that are true."""
+def precision_at_k(Y: Any, top: Any, k: int) -> float:
+    """P@k: the fraction of the first k predictions that are true."""
+    return float(precision_curve(Y, top, check.top_k(k))[-1])
+
+
+def precision_curve(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
+    """P@1, P@2, ..., P@k."""
     return precision(find_hits(Y, top, k))
 
 
-def ndcg_at_k(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
-    """nDCG@1 to nDCG@k: like precision, but early hits count more, and the best possible ranking gives 1."""
+def ndcg_at_k(Y: Any, top: Any, k: int) -> float:
+    """nDCG@k: precision with larger weights for early hits; the best possible ranking has 1."""
+    return float(ndcg_curve(Y, top, check.top_k(k))[-1])
+
+
+def ndcg_curve(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
+    """nDCG@1, nDCG@2, ..., nDCG@k."""
     return ndcg(find_hits(Y, top, k))
 
 
-def recall_at_k(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
-    """Recall@1 to recall@k: the fraction of a row's true labels that are among the first k predictions."""
+def recall_at_k(Y: Any, top: Any, k: int) -> float:
+    """Recall@k: the fraction of a row's true labels that are among its first k predictions."""
+    return float(recall_curve(Y, top, check.top_k(k))[-1])
+
+
+def recall_curve(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
+    """Recall@1, Recall@2, ..., Recall@k."""
     return recall(find_hits(Y, top, k))
 
 
-def coverage_at_k(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
-    """Coverage@1 to coverage@k: the fraction of the labels in the truth that were hit at least once."""
+def coverage_at_k(Y: Any, top: Any, k: int) -> float:
+    """Coverage@k: the fraction of the labels in Y that are predicted correctly in at least one row."""
+    return float(coverage_curve(Y, top, check.top_k(k))[-1])
+
+
+def coverage_curve(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
+    """Coverage@1, Coverage@2, ..., Coverage@k."""
     return coverage(find_hits(Y, top, k))
 
 
-# --- the same from hits: loops over the k columns, never an array larger than (n,) in floats -------------------------
+# --- curves from hits: loops over the k columns, so that no array of floats is larger than (n,) ----------------------
 
 
 def precision(hits: Hits) -> np.ndarray:

@@ -9,7 +9,7 @@ Cell = str | int | float | None
 
 
 def show(cell: Cell) -> str:
-    """A cell as people read it: 1,234 or 12.30; a dash for None and NaN."""
+    """A cell as text: 1,234 or 12.30; a dash for None and NaN."""
     if isinstance(cell, str):
         return cell
     if cell is None or math.isnan(cell):
@@ -18,12 +18,12 @@ def show(cell: Cell) -> str:
 
 
 def numeric_columns(rows: Sequence[Sequence[Cell]]) -> list[bool]:
-    """Which columns hold numbers only, and so are aligned to the right."""
+    """Which columns hold only numbers. These are aligned to the right."""
     return [not any(isinstance(cell, str) for cell in column) for column in zip(*rows, strict=True)]
 
 
 def align(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """A table with a rule under its header; numbers to the right, text to the left."""
+    """A table with a line under its header; numbers are aligned to the right, text to the left."""
     body = [[show(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *body, strict=True)]
     right = numeric_columns(rows) or [False] * len(widths)

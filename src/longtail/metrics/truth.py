@@ -1,4 +1,4 @@
-"""The true labels, checked once: whatever sparse form the user has becomes sorted label ids per row."""
+"""The true labels: every accepted form is checked and becomes sorted column numbers per row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Truth:
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many labels each row has."""
+        """The number of labels of each row."""
         return np.diff(self.indptr)
 
     @property
@@ -36,12 +36,12 @@ class Truth:
 
     @property
     def counts(self) -> np.ndarray:
-        """How many rows each label has."""
+        """The number of rows of each label."""
         return np.bincount(self.indices, minlength=self.n_labels)
 
 
 def read_truth(Y: Any, *, name: str = "Y", n_labels: int | None = None) -> Truth:
-    """Check `Y`. Class ids do not say how many classes there are: `n_labels` does, or else the largest id."""
+    """`Y`, checked. For class numbers, `n_labels` is the number of classes; None takes it from the largest number."""
     truth = _from_sparse(Y, name) if sparse.issparse(Y) else _from_ids(Y, name, n_labels)
     if truth.n_rows == 0:
         raise InputError(f"{name} has no rows, so there is nothing to measure; give at least one row of true labels")

@@ -28,8 +28,6 @@ class FeaturePipeline(Protocol):
 
     def transform(self, texts: Any) -> sp.csr_array: ...
 
-    def feature_names(self) -> list[str] | None: ...
-
 
 class Index(Protocol):
     """A model in a form that is quick to score with."""
@@ -181,9 +179,10 @@ class Model(ABC):
 
     @cached_property
     def _feature_names(self) -> Sequence[str] | None:
-        if self.feature_names is not None or self.text_features is None:
+        if self.feature_names is not None:
             return self.feature_names
-        return self.text_features.get_feature_names_out()
+        names = getattr(self.text_features, "get_feature_names_out", None)  # hashing has none
+        return None if names is None else list(names())
 
     def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         ids = np.asarray(labels)

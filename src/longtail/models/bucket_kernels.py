@@ -1,8 +1,8 @@
 """Compiled loops of models/buckets.py: packing weights, joining packed weights, and logits from them.
 
-Packed weights are by feature: those of feature j are codes[ends[j] : ends[j + 1]]. Where columns are given, they say
-which column each code belongs to; otherwise a feature has a code for every column, or none at all. A code is a float32
-weight, or an int8 to be multiplied with the step of its repetition.
+Weights are packed by feature: those of feature j are codes[ends[j] : ends[j + 1]]. If columns are given, they say which
+column each code belongs to. Otherwise a feature has a code for every column, or none at all. A code is a float32
+weight, or an int8 that is multiplied by the step of its repetition.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def find_peaks(W, B, out):
 
 @kernel
 def code_of(w, cut, inverse_step, quantised):
-    """The code of a weight; 0 for one below the cut."""
+    """The code of a weight; 0 for a weight below the cut."""
     if not abs(w) >= cut:
         return np.float32(0)
     if not quantised:
@@ -36,7 +36,7 @@ def code_of(w, cut, inverse_step, quantised):
 
 @kernel
 def count_codes(W, B, cut, inverse_steps, quantised, out):
-    """out[j] = how many codes of feature j are not 0"""
+    """out[j] = the number of codes of feature j that are not 0"""
     for j in range(W.shape[0]):
         count = 0
         for r in range(len(inverse_steps)):
@@ -47,18 +47,19 @@ def count_codes(W, B, cut, inverse_steps, quantised, out):
 
 @kernel
 def put(code, column, at, codes, columns, sparse):
-    """Write a code of a feature whose next place is `at`; returns the place after it. Without columns, `at` is where
-    the feature begins, and stays."""
+    """Write a code of a feature whose next free position is `at`, and return the position after it. Without columns,
+    `at` is the first position of the feature, and does not change."""
     if not sparse:
         codes[at + column] = code
         return at
-    codes[at], columns[at] = code, column
+    codes[at] = code
+    columns[at] = column
     return at + 1
 
 
 @kernel
 def fill_codes(W, B, cut, inverse_steps, quantised, starts, codes, columns, sparse):
-    """Write the codes that are not 0, those of row j of W from starts[j] on."""
+    """Write the codes that are not 0. Those of row j of W begin at starts[j]."""
     for j in range(W.shape[0]):
         at = starts[j]
         for r in range(len(inverse_steps)):
@@ -70,7 +71,7 @@ def fill_codes(W, B, cut, inverse_steps, quantised, starts, codes, columns, spar
 
 @kernel
 def count_kept(codes, ends, out):
-    """out[j] += how many codes of feature j are not 0"""
+    """out[j] += the number of codes of feature j that are not 0"""
     for j in range(len(out)):
         for q in range(ends[j], ends[j + 1]):
             out[j] += codes[q] != 0
@@ -78,7 +79,8 @@ def count_kept(codes, ends, out):
 
 @kernel
 def copy_codes(part_codes, part_columns, part_ends, part_sparse, first, places, codes, columns, sparse):
-    """Write the codes of a part, whose first column is `first` in the whole, to the next places of their features."""
+    """Write the codes of a part to the next free positions of their features. `first` is the column that the first
+    column of the part has in the whole."""
     for j in range(len(places)):
         at = places[j]
         for q in range(part_ends[j], part_ends[j + 1]):
@@ -90,12 +92,14 @@ def copy_codes(part_codes, part_columns, part_ends, part_sparse, first, places, 
 
 @kernel
 def add_dense(x, codes, out):
+    """out += x codes"""
     for c in range(len(codes)):
         out[c] += x * np.float32(codes[c])
 
 
 @kernel
 def add_sparse(x, codes, columns, out):
+    """out[columns] += x codes"""
     for q in range(len(codes)):
         out[columns[q]] += x * np.float32(codes[q])
 
@@ -103,7 +107,8 @@ def add_sparse(x, codes, columns, out):
 @kernel
 def add_feature(j, x, codes, columns, ends, sparse, out):
     """out += x times the codes of feature j"""
-    start, end = ends[j], ends[j + np.uint64(1)]
+    start = ends[j]
+    end = ends[j + np.uint64(1)]
     if sparse:
         add_sparse(x, codes[start:end], columns[start:end], out)
     elif end > start:
@@ -112,7 +117,7 @@ def add_feature(j, x, codes, columns, ends, sparse, out):
 
 @kernel
 def fill_logits(X, bias, codes, columns, ends, steps, sparse, B, out):
-    """out[i, r B + b] = the logit of bucket b of repetition r: bias first, then the features of row i in their order"""
+    """out[i, r B + b] = the logit of bucket b of repetition r: the bias first, then the features of row i in order"""
     X_data, X_indices, X_indptr = X
     for i in range(out.shape[0]):
         z = out[i]

@@ -2,18 +2,20 @@
 
     z_rb = bias w_rb,bias + sum_j x_j w_rbj          P_rb = softmax over b of z_rb, or the sigmoid of z_rb
 
-The weights of a feature for all R B buckets lie together. Packing cuts weights that are too small to matter and turns
-the others into one byte each,
+The weights of a feature for all R B buckets are adjacent. Packing sets weights that are too small to matter to zero,
+and turns the others into one byte each,
 
     w = step_r code,    code from -127 to 127,    step_r = min(largest |w| of repetition r, MAX_WEIGHT / scale) / 127
 
-`scale` being the root mean square length of the rows: so no weight moves a logit by more than a quarter, save those
-that are larger than any sensible logit and are cut to that. Features keep only the columns that are left, with a number
-of 2 bytes each, unless all columns take less. A repetition's codes depend on no other repetition.
+where `scale` is the root mean square length of the rows. Rounding a weight therefore moves a logit by at most a
+quarter, except for weights beyond any sensible logit, which are clipped. A feature stores only its nonzero columns,
+each with a column number of 2 bytes, unless storing all columns takes less. The codes of a repetition depend on no
+other repetition.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -27,7 +29,7 @@ from longtail.models import bucket_kernels as kernels
 LINKS = ("softmax", "sigmoid", "normalized")
 WEIGHTS = {"float32": np.float32, "int8": np.int8}
 MAX_WEIGHT = 63.5
-TINY = 1e-30  # the least probability that has a logarithm here
+TINY = 1e-30  # smaller probabilities count as this one in logarithms
 
 
 class Buckets(Protocol):
@@ -37,13 +39,6 @@ class Buckets(Protocol):
 
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray: ...
 
-    @property
-    def convention(self) -> object:
-        """What must agree for `joined`, which puts repetitions together."""
-
-    @classmethod
-    def joined(cls, parts: list[Any]) -> Buckets: ...
-
 
 @dataclass(frozen=True)
 class LinearBuckets:
@@ -52,9 +47,9 @@ class LinearBuckets:
     Links: "softmax" over the buckets of a repetition; "sigmoid" of each; "normalized" sigmoids, divided by their sum.
     """
 
-    ends: np.ndarray  # (n_features + 2,) uint64: where the codes of each feature begin; the bias comes last
+    ends: np.ndarray  # (n_features + 2,) uint64: codes of feature j are codes[ends[j] : ends[j + 1]]; the bias is last
     codes: np.ndarray  # float32 or int8
-    columns: np.ndarray | None  # uint16, or uint32 where R B is above 65,536; None: all columns of a feature, or none
+    columns: np.ndarray | None  # uint16, or uint32 if R B is above 65,536; None: a feature has all columns, or none
     steps: np.ndarray  # (R,) float32, all 1 for float32 codes
     n_buckets: int
     bias: float
@@ -65,20 +60,22 @@ class LinearBuckets:
         cls, W: np.ndarray, features: np.ndarray, n_features: int, n_buckets: int, bias: float, link: str, *,
         weights: str = "float32", prune: float = 0.0, scale: float = 1.0,
     ) -> LinearBuckets:  # fmt: skip
-        """Pack W, whose row i holds the weights of feature features[i] (rising; n_features stands for the bias).
+        """Pack W, whose row i holds the weights of feature features[i] (increasing; n_features stands for the bias).
 
-        Weights below prune / scale are cut; weights="int8" rounds the others to multiples of a step.
+        Weights below prune / scale become zero. weights="int8" rounds the others to multiples of a step.
         """
-        quantised, peaks = weights == "int8", np.empty(W.shape[1] // n_buckets, np.float32)
+        quantised = weights == "int8"
+        peaks = np.empty(W.shape[1] // n_buckets, np.float32)
         kernels.find_peaks(W, n_buckets, peaks)
         steps = np.ones_like(peaks)
         if quantised:
             steps = np.minimum(peaks, np.float32(MAX_WEIGHT / scale)) / np.float32(127)
             steps[steps < np.finfo(np.float32).tiny] = 1.0
         how = n_buckets, np.float32(prune / scale), np.float32(1) / steps, quantised
-        counts, of_rows = np.zeros(n_features + 1, np.int64), np.zeros(len(W), np.int64)
-        kernels.count_codes(W, *how, of_rows)
-        counts[features] = of_rows
+        counts = np.zeros(n_features + 1, np.int64)
+        row_counts = np.zeros(len(W), np.int64)
+        kernels.count_codes(W, *how, row_counts)
+        counts[features] = row_counts
         ends, codes, columns = _room(counts, W.shape[1], WEIGHTS[weights])
         kernels.fill_codes(W, *how, ends[features], codes, _column_array(columns), columns is not None)
         return cls.of(ends, codes, columns, steps, n_buckets, bias, link)
@@ -87,13 +84,31 @@ class LinearBuckets:
     def of(
         cls, ends: np.ndarray, codes: np.ndarray, columns: np.ndarray | None, steps: np.ndarray, *rest: Any
     ) -> LinearBuckets:
-        """With arrays as kernels take them; see `compiled`."""
+        """With arrays in the form that kernels take (see `compiled`)."""
         columns = None if columns is None else frozen(columns, columns.dtype)
         return cls(frozen(ends, np.uint64), frozen(codes, codes.dtype), columns, frozen(steps, np.float32), *rest)
 
-    @property
-    def convention(self) -> object:
-        return self.bias, self.link, self.codes.dtype
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """The weights as arrays of dtypes that files hold."""
+        arrays = {
+            "W_codes": self.codes.view(np.uint8) if self.codes.dtype == np.int8 else self.codes,
+            "W_ends": self.ends.view(np.int64),
+            "W_steps": self.steps,
+        }
+        if self.columns is not None:
+            wide = self.columns.dtype == np.uint32
+            arrays["W_columns"] = self.columns.view(np.int32) if wide else self.columns
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], n_buckets: int, bias: float, link: str) -> LinearBuckets:
+        """The weights of `to_arrays`. Dtypes are trusted here; `store` checks them."""
+        codes = arrays["W_codes"]
+        columns = arrays.get("W_columns")
+        if columns is not None and columns.dtype == np.int32:
+            columns = columns.view(np.uint32)
+        codes = codes.view(np.int8) if codes.dtype == np.uint8 else codes
+        return cls.of(arrays["W_ends"], codes, columns, arrays["W_steps"], n_buckets, bias, link)
 
     @property
     def n_columns(self) -> int:
@@ -105,27 +120,27 @@ class LinearBuckets:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, in memory as on disk."""
+        """Bytes of all arrays, in memory and on disk."""
         arrays = (self.ends, self.codes, self.steps, self.columns)
         return sum(array.nbytes for array in arrays if array is not None)
 
     # --- prediction --------------------------------------------------------------------------------------------------
 
     def logits(self, X: sp.csr_array) -> np.ndarray:
-        """(rows, R B) float32; finite, whatever the rows hold."""
+        """(rows, R B) float32; finite for all finite rows."""
         out = np.empty((X.shape[0], self.n_columns), np.float32)
         kernels.fill_logits(
             csr_parts(X), np.float32(self.bias), self.codes, self._columns, self.ends, self.steps,
             self.columns is not None, self.n_buckets, out,
         )  # fmt: skip
-        if not np.isfinite(out).all():  # an overflow: the largest numbers that can still be added and subtracted
+        if not np.isfinite(out).all():  # after an overflow: large numbers that can still be added and subtracted
             np.nan_to_num(out, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
         return out
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray:
         """P of every bucket: (rows, R B) float32."""
         if self.link != "normalized":
-            return np.exp(self.log_probabilities(X))
+            return np.asarray(np.exp(self.log_probabilities(X)))
         P = self._by_repetition(np.exp(_log_sigmoid(self.logits(X))))
         P /= np.maximum(P.sum(axis=2, keepdims=True), TINY)
         return P.reshape(len(P), -1)
@@ -133,7 +148,7 @@ class LinearBuckets:
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray:
         """log P of every bucket: (rows, R B) float32."""
         if self.link == "normalized":
-            return np.log(np.maximum(self.probabilities(X), np.float32(TINY)))
+            return np.asarray(np.log(np.maximum(self.probabilities(X), np.float32(TINY))))
         if self.link == "sigmoid":
             return _log_sigmoid(self.logits(X))
         z = self._by_repetition(self.logits(X))
@@ -158,22 +173,27 @@ class LinearBuckets:
         return sp.csr_array((self.codes, columns.astype(index), ends.astype(index)), shape=shape)
 
     def times(self, vector: np.ndarray) -> np.ndarray:
-        """W vector, in float64: a number for every feature, and for the bias."""
+        """The product of W and a vector, in float64: a number for every feature, and one for the bias."""
         return np.asarray(self.matrix @ (np.repeat(self.steps, self.n_buckets) * vector.astype(np.float64)))
 
     @classmethod
     def joined(cls, parts: list[LinearBuckets]) -> LinearBuckets:
-        """All repetitions of the parts, in their order, to the bit."""
-        first, steps = parts[0], np.concatenate([part.steps for part in parts])
-        counts, n_columns = np.zeros(first.n_features + 1, np.int64), len(steps) * first.n_buckets
+        """All repetitions of the parts, in their order: the same bytes as if they had been packed together."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        steps = np.concatenate([part.steps for part in parts])
+        counts = np.zeros(first.n_features + 1, np.int64)
+        n_columns = len(steps) * first.n_buckets
         for part in parts:
             kernels.count_kept(part.codes, part.ends.view(np.int64), counts)
         ends, codes, columns = _room(counts, n_columns, first.codes.dtype)
-        places, at = ends[:-1].copy(), 0
+        places = ends[:-1].copy()
+        first_column = 0
         for part in parts:
             source = part.codes, part._columns, part.ends.view(np.int64), part.columns is not None
-            kernels.copy_codes(*source, at, places, codes, _column_array(columns), columns is not None)
-            at += part.n_columns
+            kernels.copy_codes(*source, first_column, places, codes, _column_array(columns), columns is not None)
+            first_column += part.n_columns
         return cls.of(ends, codes, columns, steps, first.n_buckets, first.bias, first.link)
 
     @property
@@ -183,15 +203,16 @@ class LinearBuckets:
 
 
 def _room(counts: np.ndarray, n_columns: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Where features begin, and arrays for their codes and columns, `counts` of each feature being not 0.
+    """Ends, and arrays for codes and columns, for features with `counts` nonzero codes.
 
-    In the form that takes fewer bytes: such codes with their columns, or all codes of the features that have any.
+    The form that takes fewer bytes: nonzero codes with their columns, or all codes of the features that have any.
     """
-    narrow, dtype = np.dtype(np.uint16 if n_columns <= 2**16 else np.uint32), np.dtype(dtype)
+    column_dtype = np.dtype(np.uint16 if n_columns <= 2**16 else np.uint32)
+    code_dtype = np.dtype(dtype)
     dense = np.where(counts > 0, n_columns, 0)
-    if counts.sum() * (dtype.itemsize + narrow.itemsize) >= dense.sum() * dtype.itemsize:
-        return _ends(dense), np.zeros(dense.sum(), dtype), None
-    return _ends(counts), np.empty(counts.sum(), dtype), np.empty(counts.sum(), narrow)
+    if counts.sum() * (code_dtype.itemsize + column_dtype.itemsize) >= dense.sum() * code_dtype.itemsize:
+        return _ends(dense), np.zeros(dense.sum(), code_dtype), None
+    return _ends(counts), np.empty(counts.sum(), code_dtype), np.empty(counts.sum(), column_dtype)
 
 
 def _ends(counts: np.ndarray) -> np.ndarray:
@@ -199,12 +220,12 @@ def _ends(counts: np.ndarray) -> np.ndarray:
 
 
 def _column_array(columns: np.ndarray | None) -> np.ndarray:
-    """Columns as kernels take them, of which there are none where every column has its code."""
+    """Columns as kernels take them: an empty array if every column has its code."""
     return np.empty(0, np.uint16) if columns is None else columns
 
 
 def _log_sigmoid(z: np.ndarray) -> np.ndarray:
-    """min(z, 0) - log(1 + exp(-|z|)), to an absolute 1e-7 and without overflow; z is used up."""
+    """log sigmoid(z) = min(z, 0) - log(1 + exp(-|z|)), with an error of 1e-7 and without overflow. Overwrites z."""
     tail = np.abs(z)
     np.negative(tail, out=tail)
     np.exp(tail, out=tail)

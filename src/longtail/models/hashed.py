@@ -1,15 +1,15 @@
-"""A hashed model: R small classifiers over B buckets each, in place of one over all labels (MACH).
+"""A hashed model: R small classifiers over B buckets each, in place of one classifier over all labels (MACH).
 
     score(x, i) = an aggregate over r of P_r,h_r(i)(x),     P_rb(x) = probability of bucket b under classifier r
 
-Aggregates, with q = 1/B the chance that two labels share a bucket (0 where every label has its own):
+Aggregates, with q = 1/B the probability that two labels share a bucket (0 if every label has its own):
 
     "geometric"   exp(mean over r of log P_r,h_r(i))
     "mean"        (mean over r of P_r,h_r(i) - q) / (1 - q)         (2), (4): unbiased by Theorem 1 of the paper
     "median"      (median over r of P_r,h_r(i) - q) / (1 - q)
-    "min"         min over r of P_r,h_r(i)                          the count-min sketch: never too small if P is true
+    "min"         min over r of P_r,h_r(i)                          the count-min sketch: never too small if P is exact
 
-"mean" and "median" are clipped to 0 .. 1; labels rank by the value before that, so clipping makes no ties.
+"mean" and "median" are clipped to 0 .. 1. Labels rank by the value before clipping, so clipping causes no ties.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 from longtail.compiled import frozen
 from longtail.errors import InputError
-from longtail.models import bucket_scan as scan
+from longtail.models import scan_kernels as scan
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.buckets import Buckets, LinearBuckets
 from longtail.models.hashing import Hashes
@@ -36,7 +36,7 @@ AGGREGATES = tuple(RULES)
 
 @dataclass(frozen=True)
 class HashedModel(Model):
-    """Hashes, bucket classifiers and how to put them together, with names and text pipeline."""
+    """Hashes, bucket classifiers and the aggregate that combines them, with names and text pipeline."""
 
     hashes: Hashes
     buckets: Buckets
@@ -68,24 +68,26 @@ class HashedModel(Model):
 
     @property
     def linear(self) -> LinearBuckets:
-        """The bucket classifiers, if they are weights."""
+        """The bucket classifiers, if they are linear."""
         if not isinstance(self.buckets, LinearBuckets):
             raise InputError("the bucket classifiers of this model are not linear; they have no weights to show")
         return self.buckets
 
     @cached_property
     def index(self) -> BucketIndex:
-        _ = self.hashes.table  # made here once, not in every thread
+        _ = self.hashes.table  # computed here once, not in every thread
         return BucketIndex(self.hashes, self.buckets, self.aggregate)
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
-        values, table = self.index.bucket_values(self._rows(X)), self.hashes.table[self._label_ids(labels)]
+        values = self.index.bucket_values(self._rows(X))
+        table = self.hashes.table[self._label_ids(labels)]
         columns = table.astype(np.int64) + self.hashes.n_buckets * np.arange(self.hashes.n_repetitions)
         rule = RULES[self.aggregate]
         if rule == scan.MEDIAN:
             return self.index.scores_of(np.median(values[:, columns], axis=2))
-        combine, total = (np.add if rule == scan.SUM else np.minimum), values[:, columns[:, 0]]
+        combine = np.add if rule == scan.SUM else np.minimum
+        total = values[:, columns[:, 0]]
         for r in range(1, columns.shape[1]):
             total = combine(total, values[:, columns[:, r]])
         return self.index.scores_of(total)
@@ -93,10 +95,11 @@ class HashedModel(Model):
     # --- explaining --------------------------------------------------------------------------------------------------
 
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The features with a weight, rising, their weights, and the bias' share of every average logit.
+        """The features with a weight, increasing, their weights, and the bias' share of the average logit.
 
-        A label's weight of feature j is its buckets' average weight, counted from the average bucket,
-        mean over r of (w_r,h_r(label),j - mean over b of w_rbj): a softmax does not see what all buckets share.
+        The weight of feature j for a label is the mean weight of the label's buckets. With a softmax, which ignores
+        what all buckets share, it is relative to the mean bucket: mean over r of (w_r,h_r(label),j - mean over b of
+        w_rbj).
         """
         R, B = self.hashes.n_repetitions, self.hashes.n_buckets
         chosen = np.zeros(R * B)
@@ -108,10 +111,10 @@ class HashedModel(Model):
         return used, weights[used], self.bias * float(weights[-1])
 
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
-        """The features of the one row `x` that speak for `label` (a column number) or against it, largest share first.
+        """The features of the one row `x` that count for or against `label` (a column number), largest share first.
 
-        The score is the model's. Contributions and bias add up to the average logit of the label's buckets, counted
-        from the average bucket where buckets compete in a softmax; the score grows with it.
+        The score is the model's. Contributions and bias add up to the mean logit of the label's buckets, relative to
+        the mean bucket if buckets compete in a softmax. The score increases with it.
         """
         x = self._one_row(x)
         (label,) = self._label_ids([label])
@@ -119,26 +122,6 @@ class HashedModel(Model):
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
         score = float(replace(self, normalize=False).scores(x, [label])[0, 0])
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
-
-    # --- parts -------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def join(parts: Sequence[HashedModel]) -> HashedModel:
-        """The model with the repetitions of all parts, in their order, to the bit."""
-        if not parts:
-            raise InputError("there is no model to join; give at least one")
-        first = parts[0]
-        if any(part._convention != first._convention for part in parts):
-            raise InputError("models to be joined differ in labels, buckets, features, bias, link or kind of weights")
-        if len(parts) == 1:
-            return first
-        buckets = first.buckets.joined([part.buckets for part in parts])
-        return replace(first, hashes=Hashes.joined([part.hashes for part in parts]), buckets=buckets)
-
-    @property
-    def _convention(self) -> tuple[object, ...]:
-        sizes = self.n_labels, self.n_features, self.hashes.n_buckets
-        return *sizes, self.normalize, type(self.buckets), self.buckets.convention
 
 
 @dataclass(frozen=True)
@@ -150,13 +133,14 @@ class BucketIndex:
     aggregate: str
 
     def bucket_values(self, X: sp.csr_array) -> np.ndarray:
-        """What is put together, P or log P, of all buckets: (rows, R B) float32."""
+        """The values that are aggregated, P or log P, of all buckets: (rows, R B) float32."""
         values = self.buckets.log_probabilities(X) if self.aggregate == "geometric" else self.buckets.probabilities(X)
         return np.asarray(values, np.float32)
 
     def scores_of(self, values: np.ndarray) -> np.ndarray:
-        """Scores from sums, medians or minima over the repetitions; monotone."""
-        q, R = 0.0 if self.hashes.perfect else 1 / self.hashes.n_buckets, self.hashes.n_repetitions
+        """Scores from sums, medians or minima over the repetitions; increasing."""
+        q = self._shared_bucket_probability
+        R = self.hashes.n_repetitions
         if self.aggregate == "geometric":
             return np.exp(values / np.float32(R))
         if self.aggregate == "min":
@@ -166,32 +150,43 @@ class BucketIndex:
 
     def value_at(self, score: float) -> float:
         """The sum, median or minimum that has this score."""
-        q, R = 0.0 if self.hashes.perfect else 1 / self.hashes.n_buckets, self.hashes.n_repetitions
+        q = self._shared_bucket_probability
+        R = self.hashes.n_repetitions
         if self.aggregate == "geometric":
             return R * np.log(score) if score > 0 else -np.inf
         if self.aggregate == "min":
             return score
-        if not 0 <= score < 1:  # nothing scores above 1, and everything above less than 0
+        if not 0 <= score < 1:  # no score is above 1, and every score is above a negative number
             return -np.inf if score < 0 else np.inf
         return (score * (1 - q) + q) * (R if self.aggregate == "mean" else 1)
+
+    @property
+    def _shared_bucket_probability(self) -> float:
+        """q: the probability that two labels share a bucket."""
+        return 0.0 if self.hashes.is_identity else 1 / self.hashes.n_buckets
 
     def top(self, X: sp.csr_array, k: int) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
         k = min(k, self.hashes.n_labels)
-        labels, values = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
+        labels = np.empty((X.shape[0], k), np.int32)
+        values = np.empty((X.shape[0], k), np.float32)
         if k:
-            codes, rule, scratch = self.hashes.table, RULES[self.aggregate], self._scratch()
+            codes = self.hashes.table
+            rule = RULES[self.aggregate]
+            scratch = self._scratch()
             for start, tables in self._tiles(X):
-                rows = slice(start, start + scan.LANES)
+                rows = slice(start, start + scan.SCAN_LANES)
                 scan.best_labels(rule, codes, self.hashes.n_buckets, tables, scratch, labels[rows], values[rows])
         return TopK(labels, self.scores_of(values))
 
     def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The labels scoring more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
-        limit, parts, counts = np.float32(self.value_at(threshold)), [], [np.zeros(1, np.int64)]
+        limit = np.float32(self.value_at(threshold))
+        parts = []
+        counts = [np.zeros(1, np.int64)]
         for start, tables in self._tiles(X):
-            rows = min(scan.LANES, X.shape[0] - start)
-            limits = np.full(scan.LANES, np.inf, np.float32)
+            rows = min(scan.SCAN_LANES, X.shape[0] - start)
+            limits = np.full(scan.SCAN_LANES, np.inf, np.float32)
             limits[:rows] = limit
             labels, lanes = self._found(tables, limits)
             parts.append(labels[np.argsort(lanes, kind="stable")])
@@ -200,23 +195,28 @@ class BucketIndex:
         return indices, np.cumsum(np.concatenate(counts))
 
     def _found(self, tables: np.ndarray, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The labels above the limits of 16 rows, and which of these rows they were found in."""
-        labels, lanes = np.empty(4096, np.int32), np.empty(4096, np.int32)
-        label, at, codes, scratch = 0, 0, self.hashes.table, self._scratch()
-        while True:  # how many there are is known only after the fact: go on where the space ran out
+        """The labels above the limits of 16 rows, and the number of the row for each."""
+        labels = np.empty(4096, np.int32)
+        lanes = np.empty(4096, np.int32)
+        codes = self.hashes.table
+        scratch = self._scratch()
+        label = 0
+        at = 0
+        while True:  # the number of labels is not known before: continue with more space where it ran out
             label, at = scan.labels_above(
                 RULES[self.aggregate], codes, self.hashes.n_buckets, tables, limits, scratch, label, labels, lanes, at
             )
             if label == self.hashes.n_labels:
                 return labels[:at], lanes[:at]
-            labels, lanes = (np.concatenate([array, np.empty_like(array)]) for array in (labels, lanes))
+            labels = np.concatenate([labels, np.empty_like(labels)])
+            lanes = np.concatenate([lanes, np.empty_like(lanes)])
 
     def _tiles(self, X: sp.csr_array) -> Iterator[tuple[int, np.ndarray]]:
-        """The bucket values of 16 rows at a time, one row to a lane: (R B, 16)."""
+        """The bucket values of 16 rows at a time, one row in each lane: (R B, 16)."""
         values = self.bucket_values(X)
-        for start in range(0, X.shape[0], scan.LANES):
-            part = values[start : start + scan.LANES]
-            tables = np.zeros((values.shape[1], scan.LANES), np.float32)
+        for start in range(0, X.shape[0], scan.SCAN_LANES):
+            part = values[start : start + scan.SCAN_LANES]
+            tables = np.zeros((values.shape[1], scan.SCAN_LANES), np.float32)
             tables[:, : len(part)] = part.T
             yield start, frozen(tables, np.float32)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from longtail.compiled import frozen, kernel
+from longtail.compiled import frozen
+from longtail.models.hash_kernels import hash_labels
 
 PRIME = 2**31 - 1
 MAX_BUCKETS = 2**16
@@ -23,7 +24,7 @@ MAX_BUCKETS = 2**16
 class Hashes:
     """R hashes of n_labels labels: the seeds `a` and `b`, and B. The table follows from them.
 
-    a = 1, b = 0 and B >= n_labels is the perfect hash: every label has a bucket of its own.
+    a = 1, b = 0 and B >= n_labels is the identity: every label has a bucket of its own.
     """
 
     a: np.ndarray  # (R,) int64, 1 to p - 1
@@ -31,28 +32,47 @@ class Hashes:
     n_labels: int
     n_buckets: int
 
+    @classmethod
+    def draw(cls, n_labels: int, n_buckets: int, repetitions: range, seed: int) -> Hashes:
+        """The hashes of some repetitions. The hash of a repetition does not depend on the others."""
+        generators = [np.random.default_rng([seed, r]) for r in repetitions]
+        a = [generator.integers(1, PRIME) for generator in generators]
+        b = [generator.integers(0, PRIME) for generator in generators]
+        return cls(np.array(a, np.int64), np.array(b, np.int64), n_labels, n_buckets)
+
+    @classmethod
+    def identity(cls, n_labels: int) -> Hashes:
+        """One repetition with a bucket for every label."""
+        return cls(np.ones(1, np.int64), np.zeros(1, np.int64), n_labels, n_labels)
+
     @property
     def n_repetitions(self) -> int:
         return len(self.a)
 
     @property
-    def perfect(self) -> bool:
-        """Whether no two labels ever share a bucket."""
+    def is_identity(self) -> bool:
+        """Whether every label has a bucket of its own."""
         return self.n_buckets >= self.n_labels and bool((self.a == 1).all() and (self.b == 0).all())
 
     @cached_property
     def table(self) -> np.ndarray:
-        """The bucket of every label in every repetition: (n_labels, R), 1 byte each, or 2 where B is above 256."""
+        """The bucket of every label in every repetition: (n_labels, R), 1 byte each, or 2 if B is above 256."""
         table = np.empty((self.n_labels, self.n_repetitions), self.dtype)
         hash_labels(frozen(self.a, np.uint64), frozen(self.b, np.uint64), np.uint64(self.n_buckets), 0, table)
         return frozen(table, self.dtype)
+
+    @cached_property
+    def n_indistinguishable(self) -> int:
+        """Definition 1 of the paper: the number of pairs of labels that share their bucket in every repetition."""
+        return indistinguishable_pairs(self.table)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.uint8 if self.n_buckets <= 2**8 else np.uint16)
 
     def adopt(self, table: np.ndarray, step: int = 1 << 16) -> bool:
-        """Use this array, of a file, as table if it is the same; compared part by part, so a lie costs no memory."""
+        """Use this array, read from a file, as the table if it is right. `step` labels are compared at a time, so a
+        wrong array costs no memory."""
         if table.shape != (self.n_labels, self.n_repetitions) or table.dtype != self.dtype:
             return False
         for start in range(0, self.n_labels, step):
@@ -66,15 +86,14 @@ class Hashes:
     @classmethod
     def joined(cls, parts: list[Hashes]) -> Hashes:
         """All repetitions of the parts, in their order."""
-        a, b = (np.concatenate([getattr(part, name) for part in parts]) for name in "ab")
+        a = np.concatenate([part.a for part in parts])
+        b = np.concatenate([part.b for part in parts])
         return cls(a, b, parts[0].n_labels, parts[0].n_buckets)
 
 
-@kernel
-def hash_labels(a, b, n_buckets, first, out):
-    """out[i, r] = h_r(first + i)"""
-    prime = np.uint64(2**31 - 1)
-    for i in range(out.shape[0]):
-        label = np.uint64(first + i)
-        for r in range(out.shape[1]):
-            out[i, r] = (a[r] * label + b[r]) % prime % n_buckets
+def indistinguishable_pairs(table: np.ndarray) -> int:
+    """The number of pairs of equal rows."""
+    rows = np.ascontiguousarray(table)
+    keys = rows.view([("", rows.dtype)] * rows.shape[1]).ravel()
+    sizes = np.unique(keys, return_counts=True)[1].astype(object)  # Python integers do not overflow
+    return int((sizes * (sizes - 1) // 2).sum())

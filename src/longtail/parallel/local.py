@@ -123,7 +123,7 @@ def solve(
     def share_done() -> float:
         return min(1.0, sum(share * block.cost for share, block in zip(shares, blocks, strict=True)) / total)
 
-    if threads == 1 or len(blocks) == 1:
+    if threads == 1 or len(blocks) <= 1:
         for number, block in enumerate(blocks):
 
             def report(share: float, number: int = number) -> None:

@@ -1,10 +1,10 @@
-"""Figures for people: the same blocks print as plain text in a terminal and become one self-contained HTML page.
+"""Reports: the same blocks print as plain text in a terminal and become one self-contained HTML page.
 
     data = Section("Data", Facts({"Training texts": 48_120}), FrequencyCurve(train_counts))
     print(data)
     Report("ICD-10-CM", "One-vs-all on diagnosis texts", [data, ...]).write_html("report.html")
 
-Everything that comes from data is escaped, the page loads nothing from anywhere, and equal input gives equal bytes.
+Everything that comes from data is escaped, the page loads no other file, and equal input gives equal bytes.
 """
 
 from longtail.report.examples import Example, Examples, Label

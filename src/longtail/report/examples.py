@@ -1,4 +1,4 @@
-"""Predictions in words: what was predicted, what was true, and which words made the best score."""
+"""Example predictions: the predicted and the true labels of a text, and the words behind the best score."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEANING = {"hit": "predicted and true", "false": "predicted, not true", "missed"
 
 @dataclass(frozen=True)
 class Label:
-    """A label as people see it: its name, what it stands for, and the score when it was predicted."""
+    """A label as it is shown: its name, its title, and its score if it was predicted."""
 
     name: str
     title: str = ""
@@ -26,7 +26,7 @@ def _score(label: Label) -> str:
 
 @dataclass(frozen=True)
 class Example:
-    """A text, its true labels, the predicted ones, best first, and the words behind the best one with their shares."""
+    """A text, its true labels, its predicted labels (best first), and the words behind the best one."""
 
     text: str
     true: Sequence[Label]
@@ -34,7 +34,7 @@ class Example:
     words: Sequence[tuple[str, float]] = ()
 
     def _marked(self) -> list[tuple[str, Label]]:
-        """Every label to show with its fate: predicted and true, predicted but false, or true but not predicted."""
+        """Every label to show, each with one of the words of `SIGNS`."""
         true, predicted = {label.name for label in self.true}, {label.name for label in self.predicted}
         shown = [("hit" if label.name in true else "false", label) for label in self.predicted]
         return shown + [("missed", label) for label in self.true if label.name not in predicted]
@@ -75,7 +75,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Examples:
-    """Predictions for some texts, and what the signs mean."""
+    """Predictions for some texts, and a key of the signs."""
 
     examples: Sequence[Example]
 

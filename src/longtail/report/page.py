@@ -20,7 +20,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\
 
 
 def clean(text: str) -> str:
-    """One line of text; control characters, which could steer a terminal or break a page, become U+FFFD."""
+    """The text on one line. Control characters, which could control a terminal or break a page, become U+FFFD."""
     return _UNPRINTABLE.sub("\ufffd", " ".join(text.split()))
 
 
@@ -85,7 +85,7 @@ class Report:
 """
 
     def write_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the page in one step: a reader finds the old file or the whole new one."""
+        """Write the page in one step, so that a reader sees either the old file or the complete new one."""
         target = Path(path)
         temporary = target.with_name(f".tmp-{secrets.token_hex(8)}")
         try:

@@ -1,7 +1,7 @@
 """The two plots of a report, drawn as SVG.
 
-They need a frame, a curve and some bars, which is less code than styling a plotting library; the result follows the
-light or dark colours of the page, stays sharp at any size, and needs no optional package.
+They consist of a frame, a curve and some bars, which takes less code than the settings of a plotting library. The plots
+follow the light or dark colours of the page, are sharp at any size, and need no optional package.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from longtail.metrics.table import show
 from longtail.report.page import safe
 
 WIDTH = 560
-LEFT, RIGHT, TOP, BOTTOM = 56, 546, 18, 268  # the frame that the axes span
+# the frame that the axes span
+LEFT = 56
+RIGHT = 546
+TOP = 18
+BOTTOM = 268
 
 
 def _figure(title: str, drawing: Sequence[str], height: int, legend: Sequence[tuple[str, str]]) -> str:
-    """A drawing with its legend, (band, text) per line; each band has a colour of its own."""
+    """A drawing and its legend of (band, text) lines; each band has its own colour."""
     items = "".join(f'<li><i class="{band}"></i><span><b>{band}</b> {safe(text)}</span></li>' for band, text in legend)
     svg = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{safe(title)}">{"".join(drawing)}</svg>'
     return f"<figure>{svg}<figcaption><h3>{safe(title)}</h3><ul>{items}</ul></figcaption></figure>"
@@ -49,7 +53,7 @@ def _labels(number: float) -> str:
 
 @dataclass(frozen=True)
 class FrequencyCurve:
-    """How many training rows each label has, from the most frequent to the rarest, both axes logarithmic."""
+    """The number of training rows of each label, from the most frequent to the rarest; both axes are logarithmic."""
 
     counts: np.ndarray
     edges: tuple[int, int] = BANDS
@@ -70,7 +74,7 @@ class FrequencyCurve:
 
     def html(self) -> str:
         falling = np.sort(np.asarray(self.counts))[::-1]
-        falling = falling[falling > 0]  # a logarithm has no place for labels without rows
+        falling = falling[falling > 0]  # labels without rows have no place on a logarithmic axis
         return _figure("Training rows per label", self._drawing(falling), BOTTOM + 46, self._legend())
 
     def _drawing(self, falling: np.ndarray) -> list[str]:
@@ -86,7 +90,7 @@ class FrequencyCurve:
         for band, members in split_bands(falling, self.edges).items():
             end = start + int(np.count_nonzero(members))
             if end > start:
-                last = min(end, falling.size - 1)  # reach the first label of the next band, so that no gap shows
+                last = min(end, falling.size - 1)  # up to the first label of the next band, so that there is no gap
                 at = np.unique(np.geomspace(start + 1, last + 1, 80).round().astype(np.int64)) - 1
                 xs, ys = LEFT + np.log10(at + 1) * to_x, BOTTOM - np.log10(falling[at]) * to_y
                 line = "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(xs, ys, strict=True))
@@ -136,7 +140,7 @@ class BandBars:
 
 
 def _bar(band: str, metric: str, value: float, x: float, width: float) -> list[str]:
-    """One bar, with its value above it where there is room."""
+    """One bar, with its value above it if there is room."""
     if math.isnan(value):
         return []
     height = value * (BOTTOM - TOP)

@@ -1,4 +1,4 @@
-"""The style sheet of a report: light or dark as the reader's system is, one column on a phone."""
+"""The style sheet of a report. It follows the light or dark mode of the reader's system and fits a phone."""
 
 CSS = """
 :root {

@@ -27,17 +27,8 @@ def to_arrays(model: HashedModel, root: Path) -> tuple[dict[str, np.ndarray], di
             "cannot save a model whose bucket classifiers are not linear: only weights are saved, never objects; train "
             "with the built-in base or a linear one, such as LogisticRegression",
         )
-    quantised = buckets.codes.dtype == np.int8
-    arrays = {
-        "W_codes": buckets.codes.view(np.uint8) if quantised else buckets.codes,
-        "W_ends": buckets.ends.view(np.int64),
-        "W_steps": buckets.steps,
-        "hash_seeds": np.stack([hashes.a, hashes.b], axis=1),
-        "hash_table": hashes.table,
-    }
-    if buckets.columns is not None:
-        wide = buckets.columns.dtype == np.uint32
-        arrays["W_columns"] = buckets.columns.view(np.int32) if wide else buckets.columns
+    seeds = np.stack([hashes.a, hashes.b], axis=1)
+    arrays = {**buckets.to_arrays(), "hash_seeds": seeds, "hash_table": hashes.table}
     _check_buckets(buckets, model.n_features, root)
     return arrays, {"n_buckets": hashes.n_buckets, "link": buckets.link, "aggregate": model.aggregate}
 
@@ -53,7 +44,7 @@ def from_arrays(
     if not 1 <= n_buckets <= MAX_BUCKETS:
         raise ModelError(where, f"n_buckets {n_buckets} is not a number from 1 to {MAX_BUCKETS}")
     hashes = _hashes(arrays, n_labels, n_buckets, where)
-    buckets = LinearBuckets.of(*_weights(arrays, where), n_buckets, bias, link)
+    buckets = LinearBuckets.from_arrays(_weights(arrays, where), n_buckets, bias, link)
     if len(buckets.steps) != hashes.n_repetitions:
         raise ModelError(where, f"W_steps has {len(buckets.steps)} numbers for {hashes.n_repetitions} repetitions")
     _check_buckets(buckets, n_features, where)
@@ -71,17 +62,11 @@ def _hashes(arrays: dict[str, np.ndarray], n_labels: int, n_buckets: int, where:
     return hashes
 
 
-def _weights(
-    arrays: dict[str, np.ndarray], where: Path
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
-    ends = content.take(arrays, "W_ends", "<i8", 1, where)
-    codes = content.take(arrays, "W_codes", ("<f4", "|u1"), 1, where)
-    steps = content.take(arrays, "W_steps", "<f4", 1, where)
-    columns = None
+def _weights(arrays: dict[str, np.ndarray], where: Path) -> dict[str, np.ndarray]:
+    dtypes: dict[str, str | tuple[str, ...]] = {"W_ends": "<i8", "W_codes": ("<f4", "|u1"), "W_steps": "<f4"}
     if "W_columns" in arrays:
-        columns = content.take(arrays, "W_columns", ("<u2", "<i4"), 1, where)
-        columns = columns.view(np.uint32) if columns.dtype == np.int32 else columns
-    return ends, codes.view(np.int8) if codes.dtype == np.uint8 else codes, columns, steps
+        dtypes["W_columns"] = ("<u2", "<i4")
+    return {name: content.take(arrays, name, dtype, 1, where) for name, dtype in dtypes.items()}
 
 
 def _check_buckets(buckets: LinearBuckets, n_features: int, where: Path) -> None:

@@ -60,7 +60,8 @@ def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenan
             raise ModelError(root, f"cannot save {found} as text pipeline; use TextFeatures")
         pipeline, meta["text_features"] = model.text_features.to_arrays()
         arrays |= pipeline
-        if meta["feature_names"] and _same_names(model.text_features.get_feature_names_out(), model.feature_names):
+        own_names: Any = getattr(model.text_features, "get_feature_names_out", list)()  # hashing has none
+        if meta["feature_names"] and list(own_names) == list(model.feature_names or ()):
             _drop_names(arrays, "feature")  # the pipeline holds the same names
             meta["feature_names"] = None
     if provenance.training is not None:
@@ -156,10 +157,6 @@ def _pack_names(arrays: dict[str, np.ndarray], owner: str, names: Any, root: Pat
         return "range"
     arrays[f"{owner}_names"] = array.astype(_NUMBERS[kind])
     return kind
-
-
-def _same_names(first: Any, second: Any) -> bool:
-    return first is not None and second is not None and list(first) == list(second)
 
 
 def _drop_names(arrays: dict[str, np.ndarray], owner: str) -> None:

@@ -41,9 +41,9 @@ def loss(z: np.ndarray, t: np.ndarray, link: str) -> float:
     return float(-(t * np.log(P) + (1 - t) * np.log(1 - P)).sum())
 
 
-def descend(X, Y, table, n_buckets, order, rates, *, link, bias, l2=0.0, batch_size=1, falls=True):
-    """W (d + 1, R, B) after one epoch over `order`."""
-    W = np.zeros((X.shape[1] + 1, table.shape[1], n_buckets))
+def descend(X, Y, table, n_buckets, order, rates, *, link, bias, lam=0.0, batch_size=1, falls=True, W=None):
+    """W (d + 1, R, B) after one epoch over `order`, from zero or from the given W."""
+    W = np.zeros((X.shape[1] + 1, table.shape[1], n_buckets)) if W is None else W.copy()
     rows, T = np.hstack([X, np.full((len(X), 1), bias)]), targets(Y, table, n_buckets)
     for start in range(0, len(order), batch_size):
         batch = order[start : start + batch_size]
@@ -51,9 +51,31 @@ def descend(X, Y, table, n_buckets, order, rates, *, link, bias, l2=0.0, batch_s
         errors = [probabilities(np.tensordot(rows[i], W, 1), link) - T[i] for i in batch]
         for i, error in zip(batch, errors, strict=True):
             rate = factor * rates[i] / len(batch)
-            W *= 1 - rate * l2
+            W *= 1 - rate * lam
             W -= rate * rows[i][:, None, None] * error
     return W
+
+
+def hits(X, Y, table, n_buckets, chosen, W, bias):
+    """For each repetition, the number of chosen rows whose best bucket holds one of the row's labels."""
+    found = np.zeros(table.shape[1], int)
+    for i in chosen:
+        z = np.tensordot(np.append(X[i], bias), W, 1)
+        for r in range(table.shape[1]):
+            found[r] += z[r].argmax() in table[np.flatnonzero(Y[i]), r]
+    return found
+
+
+def stop_early(weights, scores, n_iter_no_change):
+    """Of one repetition with these weights and held-out scores after each epoch: the weights to keep, the number of
+    epochs until it stops, and the number of the best epoch."""
+    best = 1
+    for epoch in range(2, len(scores) + 1):
+        if scores[epoch - 1] > scores[best - 1]:
+            best = epoch
+        elif epoch - best >= n_iter_no_change:
+            return weights[best - 1], epoch, best
+    return weights[best - 1], len(scores), best
 
 
 def damping(Y: np.ndarray) -> np.ndarray:

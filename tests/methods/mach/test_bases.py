@@ -17,6 +17,7 @@ from longtail.methods.mach.bases import FittedBases, bucket_indicator, bucket_pr
 from longtail.models.buckets import LinearBuckets
 from tests.methods.mach.test_estimator import as_indicator, classes
 from tests.methods.one_vs_all.problems import text_like
+from tests.store.samples import assert_same_model
 
 LINEAR = {
     "softmax": LogisticRegression(C=10, max_iter=200),
@@ -76,7 +77,7 @@ def test_other_bases_predict_for_themselves_and_are_not_saved(name, tmp_path):
         clf.save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     with pytest.raises(InputError, match="are not linear"):
-        clf.explain(X[[0]], 0)
+        clf.explain(X[[0]], column=0)
 
 
 def test_more_repetitions_of_other_bases():
@@ -87,6 +88,20 @@ def test_more_repetitions_of_other_bases():
     np.testing.assert_array_equal(clf.model_.buckets.probabilities(X)[:, :8], two)
     whole = quiet(lt.Mach(n_buckets=4, n_repetitions=4, base=DecisionTreeClassifier(random_state=0)), X, y)
     np.testing.assert_array_equal(clf.predict_topk(X, 3).scores, whole.predict_topk(X, 3).scores)
+
+
+def test_more_repetitions_of_linear_bases():
+    X, y = classes(n=200, K=12)
+    base = LogisticRegression(C=10, max_iter=200)
+    clf = quiet(lt.Mach(n_buckets=4, n_repetitions=2, base=base, warm_start=True), X, y)
+    assert clf.n_iter_ == clf.training_.n_iter.max() > 1
+    quiet(clf.set_params(n_repetitions=4), X, y)
+    assert_same_model(clf.model_, quiet(lt.Mach(n_buckets=4, n_repetitions=4, base=base), X, y).model_)
+    with pytest.raises(InputError, match="warm_start cannot add these bases to the linear ones of the last fit"):
+        quiet(clf.set_params(n_repetitions=5, base=DecisionTreeClassifier()), X, y)
+    trees = quiet(lt.Mach(n_buckets=4, n_repetitions=2, base=DecisionTreeClassifier(), warm_start=True), X, y)
+    with pytest.raises(InputError, match="differ from the new ones in linear"):
+        quiet(trees.set_params(n_repetitions=4, base=None), X, y)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +141,7 @@ def test_buckets_without_rows_are_never_predicted():
 def test_a_base_that_takes_no_multi_label_data_is_refused_with_advice():
     X, Y = text_like(1, n=60, L=20)
     with pytest.raises(InputError, match=r"LogisticRegression does not take the 6 buckets .* OneVsRestClassifier"):
-        lt.Mach(n_buckets=6, n_repetitions=2, base=LogisticRegression(), n_jobs=1).fit(X, Y)
+        quiet(lt.Mach(n_buckets=6, n_repetitions=2, base=LogisticRegression(), n_jobs=1), X, Y)
 
 
 @pytest.mark.parametrize("base", [LogisticRegression, BaseEstimator(), 3])

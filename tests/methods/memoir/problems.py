@@ -1,4 +1,4 @@
-"""Small problems for MEMOIR, and oracles at work on them."""
+"""Small problems for MEMOIR, and oracles for them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel
-from longtail.check import canonical_csr
-from longtail.methods.memoir.oracles import Exact, SimpleLSH, SWGraph
-from longtail.methods.memoir.store import Labels, Rows, Weights
+from longtail.matrix import canonical_csr
+from longtail.methods.memoir.oracles import ORACLES, SearchSpace, parse
+from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
 
 
 def classes_problem(seed, n=60, d=20, C=9, density=0.3):
@@ -25,13 +25,11 @@ def one_hot(y, C):
     return sp.csr_array((np.ones(len(y), np.int32), y.astype(np.int32), np.arange(len(y) + 1)), shape=(len(y), C))
 
 
-def oracle_of(name, X, Y, n_groups=1, seed=0, team=None, **how):
-    """An oracle over zero weights for the rows of X."""
-    exact = name == "exact"
-    weights = Weights(Y.shape[1], X.shape[1], indexed=exact, n_groups=n_groups if exact else 1)
-    where = weights, Rows.of(X), Labels.of(Y), team or parallel.Team(1), seed
-    if exact:
-        return Exact(*where, n_groups=n_groups)
-    if name == "sw-graph":
-        return SWGraph(*where, n_groups=n_groups, **{"n_links": 4, "beam": 4, "drift": 0.0, **how})
-    return SimpleLSH(*where, n_groups=n_groups, **{"n_bits": 64, "n_candidates": 8, "augment": True, **how})
+def oracle_of(text, X, Y, n_groups=1, seed=0, team=None):
+    """The oracle that `text` describes, over zero weights, for the rows of X."""
+    name, options = parse(text)
+    kind = ORACLES[name]
+    vectors = ClassVectors(Y.shape[1], X.shape[1], indexed=kind.indexed, n_groups=n_groups if kind.indexed else 1)
+    return kind(
+        SearchSpace(vectors, CsrRows.of(X), RowLabels.of(Y), team or parallel.Team(1), seed, n_groups), **options
+    )

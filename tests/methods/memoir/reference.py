@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.methods.memoir.store_kernels import EMPTY, FIRST_TABLE
+from longtail.methods.memoir.weights_kernels import EMPTY, FIRST_TABLE
 
 
 def truncate(w, amount):
@@ -38,14 +38,51 @@ def best_rivals(W, X, Y, rows, classes=None):
     return found
 
 
-def champion_shares(champions, values, x, labels, group, n_groups):
-    """{class: what the features of which it is a champion give to its score}, where that is above 0."""
-    shares = {}
+def best_candidate(W, x, labels, candidates, group, n_groups):
+    """The candidate with the largest score that belongs to the group and is no label; the first of equal ones, or
+    -1."""
+    allowed = [c for c in candidates if c >= 0 and c % n_groups == group and not labels[c]]
+    return max(allowed, key=lambda c: x @ W[c], default=-1)
+
+
+def first_best(scores, begin):
+    """The first position of the largest score, looking from `begin` to the end and then from 0; -1 if all are -inf."""
+    best = max(scores)
+    order = [*range(begin, len(scores)), *range(begin)]
+    return next(at for at in order if scores[at] == best) if best > -np.inf else -1
+
+
+def update_top(top, c, value):
+    """A weight for one feature has changed: update the list of [class, value], which has [-1, 0] in unused places."""
+    known = [pair for pair in top if pair[0] == c]
+    smallest = min(top, key=lambda pair: pair[1])
+    if known:
+        known[0][1] = value
+    elif value > smallest[1]:
+        smallest[:] = [c, value]
+
+
+def add_recent(recent, rival, room):
+    """Add a rival to the list of a class, oldest first."""
+    if rival >= 0 and rival not in recent:
+        recent.append(rival)
+        del recent[:-room]
+
+
+def partial_scores(top_classes, top_values, x, labels, group, n_groups):
+    """{class: the part of its score that comes from features that have it as a top class}, where that is above 0."""
+    scores = {}
     for feature in np.flatnonzero(x):
-        for c, value in zip(champions[feature].tolist(), values[feature].tolist(), strict=True):
+        for c, value in zip(top_classes[feature].tolist(), top_values[feature].tolist(), strict=True):
             if c >= 0 and c % n_groups == group and not labels[c]:
-                shares[c] = shares.get(c, 0.0) + x[feature] * value
-    return {c: share for c, share in shares.items() if share > 0}
+                scores[c] = scores.get(c, 0.0) + x[feature] * value
+    return {c: score for c, score in scores.items() if score > 0}
+
+
+def heaviest(w, room):
+    """The features with the largest absolute weights, largest first."""
+    order = sorted(np.flatnonzero(w).tolist(), key=lambda feature: -abs(w[feature]))
+    return order[:room]
 
 
 def objective(W, X, y, lam):
@@ -56,73 +93,161 @@ def objective(W, X, y, lam):
     return lam / 2 * (W**2).sum() + np.maximum(0.0, 1 + scores.max(axis=1) - own).mean()
 
 
-def train_eagerly(X, rows, targets, schedule, penalty, steps):
+def train_eagerly(X, rows, targets, batches, penalty, steps):
     """Algorithms 1 and 2 on a dense W that is really multiplied and projected, with the batches and rivals of
     `steps`."""
     n_classes = int(max(targets.max(), max(rivals.max() for _, rivals in steps))) + 1
     W = np.zeros((n_classes, X.shape[1]))
-    debts = [[] for _ in range(n_classes)]
+    pending = [[] for _ in range(n_classes)]
     for t, (chosen, rivals) in enumerate(steps):
-        eta = schedule.eta(t)
+        eta = batches.rate(t)
         if not penalty.l1:
             W *= 1 - penalty.lam * eta
         step(W, X, rows[chosen], targets[chosen], rivals, eta)
         if penalty.l1:
             touched = np.unique(np.concatenate([targets[chosen], rivals[rivals >= 0]]))
             for c in touched:
-                debts[c].append(n_classes / len(touched) * penalty.lam * eta)
-                if len(debts[c]) == penalty.every:
-                    W[c] = truncate(W[c], sum(debts[c]))
-                    debts[c] = []
+                pending[c].append(n_classes / len(touched) * penalty.lam * eta)
+                if len(pending[c]) == penalty.every:
+                    W[c] = truncate(W[c], sum(pending[c]))
+                    pending[c] = []
         elif penalty.project and penalty.lam:
             W *= min(1.0, 1 / (np.sqrt(penalty.lam) * max(np.linalg.norm(W), 1e-300)))
-    return np.array([truncate(w, sum(owed)) for w, owed in zip(W, debts, strict=True)])
+    return np.array([truncate(w, sum(due)) for w, due in zip(W, pending, strict=True)])
 
 
-def check_store(store):
-    """Every invariant of the arrays behind the weights; the entries as {(class, feature): value}."""
-    entries, blocks = {}, {0: [], 1: []}
-    for c, bits in enumerate(store.bits):
+def check_vectors(vectors):
+    """Check every invariant of the arrays behind the class vectors; their entries as {(class, feature): value}."""
+    entries, segments = {}, {0: [], 1: []}
+    for c, bits in enumerate(vectors.bits):
         if not bits:
-            assert store.counts[c] == 0
+            assert vectors.counts[c] == 0
             continue
         assert bits >= FIRST_TABLE
-        start, size = int(store.starts[c]), 1 << int(bits)
-        blocks[0].append((start, size))
-        slots = [slot for slot in range(start, start + size) if store.keys[slot] != EMPTY]
-        assert len(slots) == store.counts[c] <= 0.75 * size
+        start, size = int(vectors.starts[c]), 1 << int(bits)
+        segments[0].append((start, size))
+        slots = [slot for slot in range(start, start + size) if vectors.keys[slot] != EMPTY]
+        assert len(slots) == vectors.counts[c] <= 0.75 * size
         for slot in slots:
-            feature = int(store.keys[slot])
+            feature = int(vectors.keys[slot])
             assert (c, feature) not in entries
-            if store.indexed:
-                number = feature * store.n_groups + c % store.n_groups
-                place = int(store.places[slot])
-                assert place < store.list_counts[number]
-                at = int(store.list_starts[number]) + place
-                assert int(store.classes[at]) == c // store.n_groups
-                assert store.postings[at] == store.values[slot]
-            entries[c, feature] = float(store.values[slot])
-    if store.indexed:
-        assert int(store.list_counts.sum()) == len(entries)  # with the places above: each posting belongs to one slot
-        for number, bits in enumerate(store.list_bits):
+            if vectors.indexed:
+                number = feature * vectors.n_groups + c % vectors.n_groups
+                place = int(vectors.places[slot])
+                assert place < vectors.list_counts[number]
+                at = int(vectors.list_starts[number]) + place
+                assert int(vectors.posting_classes[at]) == c // vectors.n_groups
+                assert vectors.posting_values[at] == vectors.values[slot]
+            entries[c, feature] = float(vectors.values[slot])
+    if vectors.indexed:
+        assert int(vectors.list_counts.sum()) == len(entries)  # with the places above: each posting belongs to one slot
+        for number, bits in enumerate(vectors.list_bits):
             if bits:
-                assert store.list_counts[number] <= 1 << int(bits)
-                blocks[1].append((int(store.list_starts[number]), 1 << int(bits)))
-    for arena, links in ((0, store.keys), (1, store.classes)):
+                assert vectors.list_counts[number] <= 1 << int(bits)
+                segments[1].append((int(vectors.list_starts[number]), 1 << int(bits)))
+    for arena, links in ((0, vectors.keys), (1, vectors.posting_classes)):
         for bits in range(64):
-            start = int(store.free[arena, bits])
+            start = int(vectors.free[arena, bits])
             while start >= 0:
-                blocks[arena].append((start, 1 << bits))
+                segments[arena].append((start, 1 << bits))
                 start = int(links[start]) - 1
         ends = 0
-        for start, size in sorted(blocks[arena]):  # used and free blocks tile the arena: nothing overlaps or is lost
+        for start, size in sorted(
+            segments[arena]
+        ):  # used and free segments tile the arena: nothing overlaps or is lost
             assert start == ends
             ends = start + size
-        assert ends == store.top[arena] <= len(links)
-    squares = np.zeros(len(store.bits))
+        assert ends == vectors.used[arena] <= len(links)
+    squares = np.zeros(len(vectors.bits))
     for (c, _), value in entries.items():
         squares[c] += value**2
     rounded = 1e-6 * max(1.0, squares.max())  # a class may have been long before it came back to nearly zero
-    np.testing.assert_allclose(store.norms, squares, rtol=1e-6, atol=rounded)
-    np.testing.assert_allclose(store.square[0], squares.sum(), rtol=1e-6, atol=rounded)
+    np.testing.assert_allclose(vectors.squares, squares, rtol=1e-6, atol=rounded)
+    np.testing.assert_allclose(vectors.total_square[0], squares.sum(), rtol=1e-6, atol=rounded)
     return entries
+
+
+class SlowGraph:
+    """The small-world graph on dictionaries, over a dense W: the twin of sw_graph_kernels."""
+
+    def __init__(self, n_links):
+        self.n_links = n_links
+        self.links = {}  # class -> {neighbour: strength}
+        self.ring = []
+        self.live = []
+
+    def search(self, W, x, entries, beam_size, *, excluded=(), group=0, n_groups=1, own=None):
+        """(best class that may be an answer or -1, the beam, best first)."""
+        visited, beam = {own}, []
+        answer = (-np.inf, -1)
+
+        def visit(c):
+            nonlocal answer
+            if c in visited:
+                return
+            visited.add(c)
+            score = float(x @ W[c])
+            if c not in excluded and c % n_groups == group and score > answer[0]:
+                answer = score, c
+            beam.append([score, c, True])
+            beam.sort(key=lambda entry: -entry[0])
+            del beam[beam_size:]
+
+        for c in entries:
+            visit(c)
+        while any(is_open for _, _, is_open in beam):
+            entry = next(entry for entry in beam if entry[2])
+            entry[2] = False
+            at = self.ring.index(entry[1])
+            neighbours = [self.ring[(at + 1) % len(self.ring)], self.ring[at - 1], *self.links[entry[1]]]
+            for c in neighbours:
+                visit(c)
+        return answer[1], [(c, score) for score, c, _ in beam]
+
+    def search_row(self, W, x, row, target, candidates, labels, group, n_groups, salt, beam_size):
+        if not self.live:
+            return -1
+        entries = [self.live[(salt + row * 7919) % len(self.live)], target, *candidates]
+        entries = [c for c in entries if c in self.links]
+        return self.search(W, x, entries, beam_size, excluded=labels, group=group, n_groups=n_groups)[0]
+
+    def connect(self, a, b, strength):
+        if b in self.links[a]:
+            return
+        full = [c for c in (a, b) if len(self.links[c]) == self.n_links]
+        if any(min(self.links[c].values()) >= strength for c in full):
+            return
+        for c in full:
+            weakest = min(self.links[c], key=self.links[c].get)
+            del self.links[c][weakest], self.links[weakest][c]
+        self.links[a][b] = self.links[b][a] = strength
+
+    def disconnect(self, c):
+        for other in self.links[c]:
+            del self.links[other][c]
+        self.links[c] = {}
+
+    def relink(self, W, classes, salt, n_heaviest, beam_size):
+        for c in classes:
+            if not W[c].any():
+                if c in self.links:
+                    self.disconnect(c)
+                    del self.links[c]
+                    self.ring.remove(c)
+                    self.live[self.live.index(c)] = self.live[-1]
+                    self.live.pop()
+                continue
+            if c not in self.links:
+                before = self.live[(salt + c * 7919) % len(self.live)] if self.live else None
+                self.ring.insert(self.ring.index(before) + 1 if self.live else 0, c)
+                self.live.append(c)
+                self.links[c] = {}
+            x = np.zeros(W.shape[1])
+            kept = heaviest(W[c], n_heaviest)
+            x[kept] = W[c][kept]
+            after = self.ring[(self.ring.index(c) + 1) % len(self.ring)]
+            entries = [self.live[(salt + c * 104729) % len(self.live)], after, *self.links[c]]
+            self.disconnect(c)
+            _, beam = self.search(W, x, entries, beam_size, own=c)
+            for other, score in beam[: self.n_links]:
+                self.connect(c, other, score)

@@ -1,6 +1,8 @@
-"""Memoir as a user meets it: presets, threads, several labels, held-out rows, what is measured and kept."""
+"""The estimator: presets, threads, several labels, early stopping, and the record of training."""
 
 from __future__ import annotations
+
+import json
 
 import numpy as np
 import pytest
@@ -8,15 +10,23 @@ import scipy.sparse as sp
 
 import longtail as lt
 from longtail import metrics
-from longtail.check import canonical_csr
-from longtail.errors import InputError, ModelError
-from longtail.methods.memoir.presets import DEFAULT, PAPER, settings_of
-from longtail.methods.memoir.report import DELTAS, OracleReport
-from longtail.methods.memoir.training import schedule_of
+from longtail.errors import InputError
+from longtail.matrix import canonical_csr
+from longtail.methods.memoir.oracle_recall import DELTAS, figures_of
+from longtail.methods.memoir.presets import DEFAULT, PAPER, resolve
+from longtail.methods.memoir.problem import MemoirProblem, batches_of
+from longtail.methods.problem import Part
+from longtail.parallel import Work
+from longtail.training import Status
 from tests.methods.memoir.problems import classes_problem, one_hot
-from tests.store.forge import Forgery
 
 ORACLES = ("exact", "sw-graph", "simple-lsh")
+
+
+def assert_same_matrix(A, B):
+    assert A.shape == B.shape
+    for one, other in ((A.data, B.data), (A.indices, B.indices), (A.indptr, B.indptr)):
+        assert one.tobytes() == other.tobytes()
 
 
 def bytes_of(clf):
@@ -30,8 +40,40 @@ def test_threads_do_not_change_a_byte_and_seeds_do(oracle, how):
     X, y = classes_problem(0, n=500, d=60, C=150)
     fitted = [lt.Memoir(oracle=oracle, n_jobs=n_jobs, **how).fit(X, y) for n_jobs in (1, 2, 4)]
     assert bytes_of(fitted[0]) == bytes_of(fitted[1]) == bytes_of(fitted[2])
-    assert fitted[0].oracle_report_ == fitted[1].oracle_report_ == fitted[2].oracle_report_
+    for other in fitted[1:]:
+        assert set(other.training_.figures) == set(fitted[0].training_.figures)
+        for name, values in fitted[0].training_.figures.items():
+            np.testing.assert_array_equal(other.training_.figures[name], values)
     assert bytes_of(lt.Memoir(oracle=oracle, random_state=1, **how).fit(X, y)) != bytes_of(fitted[0])
+
+
+@pytest.mark.parametrize("how", [{}, {"early_stopping": True, "schedule": "inverse", "max_iter": 30}], ids=str)
+def test_a_part_can_be_written_to_disk_and_read_by_another_process(tmp_path, how):
+    X, y = classes_problem(0, n=300, d=40, C=20)
+    Y = one_hot(y, 20)
+    clf = lt.Memoir(n_jobs=2, **how).fit(X, Y)
+    problem = MemoirProblem(X, Y, resolve(clf), seed=0)
+    (block,) = problem.blocks()
+    part = problem.solve(block, Work(1))
+
+    def through_a_file(array):
+        np.save(tmp_path / "array.npy", array, allow_pickle=False)
+        return np.load(tmp_path / "array.npy", allow_pickle=False)
+
+    read = Part(
+        part.block,
+        through_a_file(part.items),
+        {name: through_a_file(array) for name, array in part.arrays.items()},
+        through_a_file(part.status),
+        through_a_file(part.n_iter),
+        {name: through_a_file(array) for name, array in part.figures.items()},
+    )
+    stack = MemoirProblem(X, Y, resolve(clf), seed=0).stack()
+    stack.add(read)
+    assert_same_matrix(stack.model().W, clf.model_.W)
+    again = problem.solve(block, Work(1))  # nothing of the problem was changed by the first solve
+    assert [array.tobytes() for array in again.arrays.values()] == [array.tobytes() for array in part.arrays.values()]
+    assert problem.settings == clf.training_.settings
 
 
 @pytest.mark.parametrize("oracle", ORACLES)
@@ -41,27 +83,67 @@ def test_every_oracle_learns(oracle):
     Y = one_hot(y, 200)
     clf, peer = (method.fit(X[train], Y[train]) for method in (lt.Memoir(oracle=oracle), lt.OneVsAll()))
     assert clf.score(X[test], Y[test]) > peer.score(X[test], Y[test]) - 0.05 > 0.5
-    assert clf.n_iter_ == int(np.ceil(6 * 600 / 64))
+    assert clf.n_iter_ == 6
+    assert clf.training_.n_batches.tolist() == [int(np.ceil(6 * 600 / 64))]
+    assert clf.training_.counts() == {Status.COMPLETED: 1}
 
 
 def test_the_settings_of_the_paper():
     paper = lt.Memoir(preset="paper")
-    assert settings_of(paper) == PAPER
-    assert settings_of(lt.Memoir("l1", preset="paper")).lam == 1e-6
-    schedule = schedule_of(settings_of(paper), paper.eta_step, 200_000, 12_294)
-    assert (schedule.batch_size, schedule.n_iter) == (11_088, 25)  # 100 sqrt(C), and T of LSHTC1
-    assert schedule.eta(0) == pytest.approx(0.1 / 1.02)
+    values = resolve(paper)
+    assert {name: getattr(values, name) for name in PAPER if name != "augment"} == {
+        name: value for name, value in PAPER.items() if name != "augment"
+    }
+    assert resolve(lt.Memoir("l1", preset="paper")).lam == 1e-6
+    assert resolve(lt.Memoir(preset="paper", oracle="simple-lsh")).oracle.endswith("augment=yes")
+    batches = batches_of(values, 200_000, 12_294)
+    assert (batches.size, batches.n_batches) == (11_088, 25)  # 100 sqrt(C), and T of LSHTC1
+    assert batches.rate(0) == pytest.approx(0.1 / 1.02)
     X, y = classes_problem(2, n=300, d=40, C=20)
     clf = paper.fit(X, y)
-    assert (clf.n_iter_, clf.model_.bias) == (25, 0.0)
+    assert (clf.training_.n_batches.tolist(), clf.model_.bias) == ([25], 0.0)
+    assert clf.n_iter_ == 25  # a batch has all 300 rows
     assert np.linalg.norm(clf.model_.W.data) <= 1 + 1e-5  # on the ball of radius 1 / sqrt(lam)
 
 
 def test_a_parameter_that_is_given_wins_over_the_preset():
-    assert settings_of(lt.Memoir()) == DEFAULT
-    assert settings_of(lt.Memoir(preset="paper", passes=2)).max_iter == 0
-    mixed = settings_of(lt.Memoir(preset="paper", lam=0.5, bias=1.0))
-    assert (mixed.lam, mixed.bias, mixed.eta0) == (0.5, 1.0, PAPER.eta0)
+    values = resolve(lt.Memoir())
+    assert all(getattr(values, name) == value for name, value in DEFAULT.items() if name != "augment")
+    assert resolve(lt.Memoir(oracle="simple-lsh")).oracle == "simple-lsh:bits=64,candidates=16,augment=no"
+    assert resolve(lt.Memoir(oracle="simple-lsh:augment=yes")).oracle.endswith("augment=yes")
+    passes = resolve(lt.Memoir(preset="paper", max_iter=2))
+    assert (passes.max_iter, passes.n_batches) == (2, 0)
+    mixed = resolve(lt.Memoir(preset="paper", lam=0.5, bias=1, max_iter=2, n_batches=7))
+    assert (mixed.lam, mixed.bias, mixed.learning_rate, mixed.n_batches) == (0.5, 1.0, PAPER["learning_rate"], 7)
+
+
+def test_the_settings_of_the_record_are_resolved_json_values():
+    X, y = classes_problem(2, n=300, d=40, C=130)
+    settings = lt.Memoir(oracle="sw-graph", random_state=np.int64(5)).fit(X, y).training_.settings
+    assert settings == {
+        "penalty": "l2",
+        "oracle": "sw-graph:links=8,beam=4,drift=1.0",
+        "preset": "default",
+        "lam": 0.0,
+        "learning_rate": 0.5,
+        "schedule": "linear",
+        "batch_size": 64,
+        "max_iter": 6,
+        "n_batches": 29,
+        "project": False,
+        "bias": 0.3,
+        "n_groups": 2,  # of at least 64 classes
+        "prune": 0.0,
+        "truncate_every": 64,
+        "early_stopping": False,
+        "validation_fraction": 0.1,
+        "n_iter_no_change": 5,
+        "seed": 5,
+    }
+    assert json.loads(json.dumps(settings)) == settings
+    drawn = lt.Memoir(random_state=None).fit(X, y)
+    again = lt.Memoir(random_state=drawn.training_.settings["seed"]).fit(X, y)
+    assert bytes_of(drawn) == bytes_of(again)
 
 
 def test_l1_makes_smaller_models_as_lam_grows():
@@ -85,8 +167,8 @@ def test_rows_with_several_labels_are_learned_once_per_label():
     )
     clf = lt.Memoir(normalize=True).fit(X, sp.csr_array(Y))
     assert not clf.multiclass_
-    assert clf.n_iter_ == int(np.ceil(6 * Y.sum() / 64))
-    assert metrics.precision_at_k(sp.csr_array(Y[5:]), clf.predict_topk(X[5:], 1), 1)[0] > 0.9
+    assert clf.training_.n_batches.tolist() == [int(np.ceil(6 * Y.sum() / 64))]
+    assert clf.score(X[5:], sp.csr_array(Y[5:])) > 0.9
 
 
 @pytest.mark.parametrize("y", [[["a"], ["a"], []], [[], [], ["b"]], [["a", "b"], ["a", "b"], ["a", "b"]]])
@@ -106,94 +188,83 @@ def test_the_unit_of_the_features_does_not_matter():
     np.testing.assert_array_equal(plain.predict(X), scaled.predict(1024 * X))
 
 
-# --- held-out rows ---------------------------------------------------------------------------------------------------
+# --- early stopping --------------------------------------------------------------------------------------------------
 
 
 def test_training_stops_when_held_out_rows_bring_nothing_new_and_keeps_the_best():
-    X, y = classes_problem(7, n=400, d=30, C=20)
-    clf = lt.Memoir(validation=0.25, patience=3, passes=200, schedule="inverse").fit(X, y)
-    scores = clf.validation_scores_
+    X, y = classes_problem(8, n=400, d=8, C=20)
+    clf = lt.Memoir(
+        early_stopping=True, validation_fraction=0.25, n_iter_no_change=3, max_iter=200, schedule="inverse"
+    ).fit(X, y)
+    scores = clf.training_.validation_scores
     assert len(scores) - 1 - int(np.argmax(scores)) == 3
-    assert clf.n_iter_ < 200 * 300 / 64
-    held = np.zeros(400, bool)
-    draw = np.random.RandomState(0)
-    draw.randint(2**31 - 1), draw.randint(2**31 - 1)
-    held[draw.permutation(400)[:100]] = True
-    top = clf.predict_topk(X[held], 1)
-    assert metrics.macro_f1(one_hot(y[held], 20), top) == pytest.approx(max(scores))
+    assert scores[-1] < scores.max()  # the last weights are not the best
+    assert clf.training_.counts() == {Status.EARLY_STOPPED: 1}
+    assert clf.n_iter_ < 200
+    assert clf.training_.n_batches[0] == len(scores) * round(300 / 64)
+    is_held_out = np.zeros(400, bool)
+    random = np.random.RandomState(0)
+    random.randint(2**31 - 1), random.randint(2**31 - 1)
+    is_held_out[random.permutation(400)[:100]] = True
+    top = clf.predict_topk(X[is_held_out], 1)
+    assert metrics.maf1(one_hot(y[is_held_out], 20), top) == pytest.approx(max(scores))
+
+
+def test_all_passes_are_done_while_held_out_rows_gain():
+    X, y = classes_problem(7, n=400, d=30, C=20)
+    clf = lt.Memoir(early_stopping=True, max_iter=3).fit(X, y)
+    assert len(clf.training_.validation_scores) >= 3
+    assert clf.n_iter_ == 3
+    assert clf.training_.counts() == {Status.COMPLETED: 1}
 
 
 def test_without_held_out_rows_all_are_learned():
     X, y = classes_problem(7, n=400, d=30, C=20)
-    clf = lt.Memoir(passes=3).fit(X, y)
-    assert clf.validation_scores_ == []
-    assert clf.n_iter_ == int(np.ceil(3 * 400 / 64))
+    clf = lt.Memoir(max_iter=3).fit(X, y)
+    assert clf.training_.validation_scores.size == 0
+    assert clf.n_iter_ == 3
+    assert clf.training_.n_batches.tolist() == [int(np.ceil(3 * 400 / 64))]
+    few = lt.Memoir(max_iter=3, early_stopping=True, validation_fraction=0.001).fit(X, y)  # a tenth of a row
+    assert few.training_.settings["early_stopping"] is False
+    assert bytes_of(few) == bytes_of(clf)
 
 
-# --- what is measured ------------------------------------------------------------------------------------------------
+# --- recall of the oracle --------------------------------------------------------------------------------------------
 
 
 def test_an_exact_oracle_has_perfect_recall_and_a_group_of_four_about_a_quarter():
     X, y = classes_problem(8, n=3000, d=60, C=300)
-    exact, grouped = lt.Memoir(n_groups=1).fit(X, y).oracle_report_, lt.Memoir(n_groups=4).fit(X, y).oracle_report_
-    assert (exact.oracle, exact.n_queries, exact.recall, exact.excess) == (
-        "exact",
-        256,
-        1.0,
-        pytest.approx(0, abs=1e-5),
-    )
-    assert 0.12 < grouped.recall < 0.42
-    assert list(grouped.epsilon) == list(DELTAS)
-    assert sorted(grouped.epsilon.values()) == list(grouped.epsilon.values())
+    exact, grouped = lt.Memoir(n_groups=1).fit(X, y).training_, lt.Memoir(n_groups=4).fit(X, y).training_
+    assert exact.n_queries.tolist() == [256]
+    assert exact.recall.tolist() == [1.0]
+    assert exact.excess[0] == pytest.approx(0, abs=1e-5)
+    assert 0.12 < grouped.recall[0] < 0.42
+    assert grouped.delta.tolist() == list(DELTAS)
+    assert (np.diff(grouped.epsilon) >= 0).all()
+    assert grouped.epsilon[-1] > 0
 
 
 def test_epsilon_is_what_a_share_delta_exceeds():
     excess = np.arange(1, 101) / 100
-    report = OracleReport.of("exact", excess)
-    for delta in DELTAS:
-        assert (excess > report.epsilon[delta]).mean() <= delta
-        assert (excess > report.epsilon[delta] - 0.02).mean() >= delta
-    assert (report.recall, report.excess) == (0.0, pytest.approx(0.505))
+    figures = figures_of(excess)
+    for delta, epsilon in zip(figures["delta"], figures["epsilon"], strict=True):
+        assert (excess > epsilon).mean() <= delta
+        assert (excess > epsilon - 0.02).mean() >= delta
+    assert (figures["recall"][0], figures["excess"][0]) == (0.0, pytest.approx(0.505))
+    nothing = figures_of(np.empty(0))
+    assert (nothing["recall"][0], nothing["excess"][0], nothing["n_queries"][0]) == (1.0, 0.0, 0)
 
 
-def test_the_report_travels_with_the_model(tmp_path):
+def test_the_record_travels_with_the_model(tmp_path):
     X, y = classes_problem(9)
-    clf = lt.Memoir(oracle="sw-graph").fit(X, y)
+    clf = lt.Memoir(oracle="sw-graph", early_stopping=True).fit(X, y)
     clf.save(tmp_path / "model")
     loaded = lt.load(tmp_path / "model")
-    assert loaded.oracle_report_ == clf.oracle_report_
     assert loaded.n_iter_ == clf.n_iter_
-
-
-@pytest.mark.parametrize(
-    ("measured", "message"),
-    [
-        ([], "member 'measured' is missing or of the wrong type"),
-        ({"oracle_report": {}}, "figures in 'measured' that Memoir did not write"),
-        ({"oracle_report": {"oracle": 3}, "n_iter": 1}, "did not write"),
-        ({"oracle_report": [1], "n_iter": 1}, "did not write"),
-        ({"n_iter": 1}, "did not write: 'oracle_report'"),
-    ],
-)
-def test_figures_that_training_did_not_write_are_refused(tmp_path, measured, message):
-    X, y = classes_problem(9)
-    lt.Memoir().fit(X, y).save(tmp_path / "model")
-    forgery = Forgery(tmp_path / "model")
-    forgery.meta["measured"] = measured
-    forgery.seal()
-    with pytest.raises(ModelError, match=message):
-        lt.load(tmp_path / "model")
-
-
-@pytest.mark.parametrize("number", [10**400, "x", None])
-def test_hostile_numbers_in_the_report_are_refused(tmp_path, number):
-    X, y = classes_problem(9)
-    lt.Memoir().fit(X, y).save(tmp_path / "model")
-    forgery = Forgery(tmp_path / "model")
-    forgery.meta["measured"]["oracle_report"]["recall"] = number
-    forgery.seal()
-    with pytest.raises(ModelError, match="did not write"):
-        lt.load(tmp_path / "model")
+    assert loaded.training_.settings == clf.training_.settings
+    assert set(loaded.training_.figures) == set(clf.training_.figures)
+    for name, values in clf.training_.figures.items():
+        np.testing.assert_array_equal(loaded.training_.figures[name], values)
 
 
 # --- parameters ------------------------------------------------------------------------------------------------------
@@ -206,27 +277,35 @@ def test_hostile_numbers_in_the_report_are_refused(tmp_path, number):
         ({"oracle": "delphi"}, "The 'oracle' parameter"),
         ({"preset": "fast"}, "The 'preset' parameter"),
         ({"schedule": "cosine"}, "The 'schedule' parameter"),
+        ({"schedule": "inverse:step=-1"}, "the option 'step' must be at least 0"),
         ({"lam": -1}, "The 'lam' parameter of Memoir must be a number of at least 0"),
-        ({"eta0": 0}, "The 'eta0' parameter of Memoir must be a number above 0"),
+        ({"learning_rate": 0}, "The 'learning_rate' parameter of Memoir must be a number above 0"),
+        ({"max_iter": 0}, "The 'max_iter' parameter of Memoir must be a whole number of at least 1"),
+        ({"max_iter": 1.5}, "The 'max_iter' parameter of Memoir must be a whole number"),
+        ({"n_batches": 0}, "The 'n_batches' parameter"),
+        ({"batch_size": 0}, "The 'batch_size' parameter"),
         ({"n_groups": 0}, "The 'n_groups' parameter"),
-        ({"n_bits": 100}, "must be a multiple of 64. Got 100"),
-        ({"validation": 1.0}, "must be below 1"),
+        ({"oracle": "simple-lsh:bits=100"}, "must be a multiple of 64 up to 32768. Got 100"),
+        ({"oracle": "sw-graph:beam=0"}, "the option 'beam' must be at least 1"),
+        ({"early_stopping": 0.1}, "The 'early_stopping' parameter"),
+        ({"validation_fraction": 1.0}, "The 'validation_fraction' parameter"),
+        ({"n_iter_no_change": 0}, "The 'n_iter_no_change' parameter"),
         ({"random_state": "x"}, "'random_state' parameter of Memoir"),
         ({"project": "yes"}, "The 'project' parameter"),
-        ({"beam": 0}, "The 'beam' parameter"),
-        ({"lam": 3.0, "eta0": 0.5}, "lam 3 times eta0 0.5 must be below 1"),
+        ({"lam": 3.0, "learning_rate": 0.5}, "lam 3 times learning_rate 0.5 must be below 1"),
         ({"n_jobs": 0}, "n_jobs"),
     ],
 )
 def test_parameters_that_cannot_be_used(params, message):
     with pytest.raises(InputError, match=message):
-        lt.Memoir(**params).fit(np.eye(2), [0, 1])
+        lt.Memoir(**params).fit("not read before the parameters are checked")
 
 
-def test_progress_counts_batches():
-    calls = []
+def test_progress_is_the_share_of_the_batches():
+    shares = []
     X, y = classes_problem(9, n=300)
-    clf = lt.Memoir().fit(X, y, progress=lambda done, total: calls.append((done, total)))
-    assert calls[0] == (0, clf.n_iter_)
-    assert calls[-1] == (clf.n_iter_, clf.n_iter_)
-    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    lt.Memoir().fit(X, y, progress=shares.append)
+    assert shares[0] == 0.0
+    assert shares[-1] == 1.0
+    assert shares == sorted(shares)
+    assert len(set(shares)) == int(np.ceil(6 * 300 / 64)) + 1

@@ -1,4 +1,4 @@
-"""The oracles against brute force; what they keep while classes come, move and go."""
+"""The oracles against brute force, and what they store while classes appear, move and disappear."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail import parallel
-from longtail.check import canonical_csr
+from longtail.errors import InputError
+from longtail.matrix import canonical_csr
+from longtail.methods.memoir import weights_kernels
+from longtail.methods.memoir.oracles import ORACLES, parse
 from longtail.methods.memoir.oracles import simple_lsh_kernels as lsh
-from longtail.methods.memoir.oracles.base import Moves
-from longtail.methods.memoir.oracles.recent import BEST, KEPT, Recent
-from longtail.methods.memoir.oracles.simple_lsh import UNIT
+from longtail.methods.memoir.oracles import sw_graph_kernels as graph_kernels
+from longtail.methods.memoir.oracles.candidates import N_CANDIDATES, N_RECENT, RecentRivals
+from longtail.methods.memoir.oracles.exact_kernels import SCORE_LANES, first_best
+from longtail.methods.memoir.oracles.simple_lsh import STEPS
+from longtail.methods.memoir.oracles.sw_graph import INSERTION_BEAM, N_HEAVIEST
+from longtail.methods.memoir.sgd import moves_of
 from tests.methods.memoir import reference
 from tests.methods.memoir.problems import classes_problem, one_hot, oracle_of
 
-NAMES = ("exact", "sw-graph", "simple-lsh")
-# Settings with which every oracle looks at all classes.
-FULL = {"exact": {}, "sw-graph": {"beam": 40}, "simple-lsh": {"n_candidates": 40}}
+SOME = ("exact", "sw-graph:links=4,drift=0", "simple-lsh:candidates=8,augment=yes")
+# Options with which every oracle scores all classes.
+FULL = ("exact", "sw-graph:links=4,beam=40,drift=0", "simple-lsh:candidates=40,augment=yes")
+
+YES_NO = {True: "yes", False: "no"}
 
 
 def move(oracle, rows, targets, rivals, eta=0.5, truncated=0.0):
-    """Steps as training does them, told to the oracle."""
-    weights = oracle.weights
-    moved = weights.step(oracle.X, rows, targets, rivals, eta)
+    """Steps as training does them, followed by the update of the oracle."""
+    vectors = oracle.vectors
+    moved = vectors.step(oracle.X, rows, targets, rivals, eta)
     touched = np.unique(np.concatenate([targets, rivals[rivals >= 0]]))
     cut = touched if truncated else touched[:0]
-    weights.truncate(cut, truncated)
-    scale = weights.scale
-    classes = np.stack([rivals[moved], targets[moved]], axis=1).ravel()
-    factors = np.tile([-eta / scale, eta / scale], moved.sum())
-    amounts = np.full(len(cut), truncated / scale)
-    oracle.update(Moves(classes, np.repeat(rows[moved], 2), factors, touched, cut, amounts))
+    vectors.truncate(cut, truncated)
+    amounts = np.full(len(cut), truncated / vectors.scale)
+    oracle.update(moves_of(rows[moved], targets[moved], rivals[moved], eta / vectors.scale, cut, amounts))
 
 
-def trained(name, seed=0, rounds=3, C=13, n=80, **how):
+def trained(text, seed=0, rounds=3, C=13, n=80, **how):
     X, y = classes_problem(seed, n=n, d=25, C=C)
-    oracle = oracle_of(name, X, one_hot(y, C), seed=seed, **how)
+    oracle = oracle_of(text, X, one_hot(y, C), seed=seed, **how)
     rows = np.arange(n)
     for _ in range(rounds):
         rivals = oracle.query(rows, y)
@@ -46,25 +51,25 @@ def trained(name, seed=0, rounds=3, C=13, n=80, **how):
     return oracle, X.toarray(), one_hot(y, C).toarray(), y
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", FULL)
 @pytest.mark.parametrize("seed", range(4))
-def test_an_oracle_that_looks_at_all_classes_finds_the_best(name, seed):
-    oracle, X, Y, y = trained(name, seed, **FULL[name])
-    W, rows = oracle.weights.to_csr().toarray(), np.arange(len(y))
+def test_an_oracle_that_scores_all_classes_finds_the_best(text, seed):
+    oracle, X, Y, y = trained(text, seed)
+    W, rows = oracle.vectors.to_csr().toarray(), np.arange(len(y))
     for rivals in (oracle.query(rows, y), oracle.best(rows)):
         for rival, (_, best) in zip(rivals, reference.best_rivals(W, X, Y, rows), strict=True):
             assert rival in best
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_labels_of_a_row_are_never_its_rivals(name):
+@pytest.mark.parametrize("text", FULL)
+def test_labels_of_a_row_are_never_its_rivals(text):
     X, y = classes_problem(3, n=50, d=15, C=6)
     Y = np.zeros((50, 6), np.int32)
     Y[np.arange(50), y] = 1
     Y[np.arange(50), (y + 2) % 6] = 1
     Y[0] = 1  # all labels: there is no rival
     Y = canonical_csr(sp.csr_array(Y))
-    oracle, rows = oracle_of(name, X, Y, **FULL[name]), np.arange(50)
+    oracle, rows = oracle_of(text, X, Y), np.arange(50)
     for _ in range(4):
         rivals = oracle.query(rows, y)
         assert rivals[0] == -1
@@ -72,17 +77,17 @@ def test_labels_of_a_row_are_never_its_rivals(name):
         assert found.sum() > 30
         assert not Y.toarray()[rows[found], rivals[found]].any()
         twice = np.repeat(rows, 2)
-        truth = reference.best_rivals(oracle.weights.to_csr().toarray(), X.toarray(), Y.toarray(), twice)
+        truth = reference.best_rivals(oracle.vectors.to_csr().toarray(), X.toarray(), Y.toarray(), twice)
         for rival, (score, best) in zip(oracle.best(twice), truth, strict=True):
             assert rival in best if np.isfinite(score) else rival == -1
         move(oracle, rows[found], y[found], rivals[found])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", FULL)
 @pytest.mark.parametrize("n_groups", [2, 5])
-def test_a_group_is_searched_and_groups_take_turns(name, n_groups):
-    oracle, X, Y, y = trained(name, 2, rounds=6, n_groups=n_groups, **FULL[name])
-    W, rows, seen = oracle.weights.to_csr().toarray(), np.arange(len(y)), set()
+def test_a_group_is_searched_and_groups_take_turns(text, n_groups):
+    oracle, X, Y, y = trained(text, 2, rounds=6, n_groups=n_groups)
+    W, rows, seen = oracle.vectors.to_csr().toarray(), np.arange(len(y)), set()
     for _ in range(12):
         rivals = oracle.query(rows, y)
         seen.add(oracle.group)
@@ -99,40 +104,97 @@ def test_equal_scores_are_not_always_won_by_the_same_class():
     assert (rivals != y).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_threads_do_not_change_an_answer(name):
+@pytest.mark.parametrize("text", SOME)
+def test_threads_do_not_change_an_answer(text):
     answers = []
     for n_jobs in (1, 2, 4):
         with parallel.Team(n_jobs) as team:
-            oracle, _, _, y = trained(name, 1, n=200, C=30, team=team)
+            oracle, _, _, y = trained(text, 1, n=200, C=30, team=team)
             answers.append(oracle.query(np.arange(200), y))
     np.testing.assert_array_equal(answers[0], answers[1])
     np.testing.assert_array_equal(answers[0], answers[2])
 
 
-def test_recent_rivals_are_the_last_different_ones():
-    recent = Recent(3)
-    recent.remember(np.array([0, 0, 0, 2]), np.array([1, 1, -1, 0]))
-    assert recent.rivals[0].tolist() == [1, *[-1] * (KEPT - 1)]
-    assert recent.rivals[2, 0] == 0
-    recent.remember(np.ones(KEPT + 1, np.int64), np.arange(10, 11 + KEPT))
-    assert sorted(recent.rivals[1].tolist()) == list(range(11, 11 + KEPT))
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 14)), max_size=60))
+def test_recent_rivals_are_the_last_different_ones(added):
+    recent, expected = RecentRivals(3), [[], [], []]
+    recent.add(np.array([y for y, _ in added], np.int64), np.array([rival for _, rival in added], np.int64))
+    for y, rival in added:
+        reference.add_recent(expected[y], rival, N_RECENT)
+    for y in range(3):
+        assert sorted(recent.rivals[y].tolist()) == sorted(expected[y] + [-1] * (N_RECENT - len(expected[y])))
 
 
 @pytest.mark.parametrize("n_groups", [1, 3])
-def test_likely_rivals_are_the_best_champions_and_the_recent_rivals(n_groups):
-    oracle, X, Y, y = trained("simple-lsh", 4, n=300, C=120, n_groups=n_groups)
-    store, n_full = oracle.weights.store, 0
-    likely = oracle.likely(np.arange(300), y)
-    for i, classes in enumerate(likely):
-        shares = reference.champion_shares(store.champions, store.champion_values, X[i], Y[i], oracle.group, n_groups)
-        best = sorted(shares.values(), reverse=True)[:BEST]
-        found = [int(c) for c in classes[:BEST] if c >= 0]
-        np.testing.assert_allclose([shares[c] for c in found], best, rtol=1e-5)
+def test_candidates_are_the_best_top_classes_and_the_recent_rivals(n_groups):
+    oracle, X, Y, y = trained(SOME[2], 4, n=300, C=120, n_groups=n_groups)
+    arrays, n_full = oracle.vectors.arrays, 0
+    candidates = oracle.candidates(np.arange(300), y)
+    for i, classes in enumerate(candidates):
+        partial = reference.partial_scores(arrays.top_classes, arrays.top_values, X[i], Y[i], oracle.group, n_groups)
+        best = sorted(partial.values(), reverse=True)[:N_CANDIDATES]
+        found = [int(c) for c in classes[:N_CANDIDATES] if c >= 0]
+        np.testing.assert_allclose([partial[c] for c in found], best, rtol=1e-5)
         assert len(set(found)) == len(found)
-        assert classes[BEST:].tolist() == oracle.recent.rivals[y[i]].tolist()
-        n_full += len(shares) > BEST
+        assert classes[N_CANDIDATES:].tolist() == oracle.recent.rivals[y[i]].tolist()
+        n_full += len(partial) > N_CANDIDATES
     assert n_full > 20  # else there was nothing to choose
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=130), st.integers(0, 129))
+def test_the_first_of_the_best_scores_from_a_starting_point(scores, begin):
+    padded = np.full(-(-len(scores) // SCORE_LANES) * SCORE_LANES, -np.inf, np.float32)
+    padded[: len(scores)] = scores
+    assert first_best(padded, begin % len(scores)) == reference.first_best(padded.tolist(), begin % len(scores))
+
+
+def test_copies_of_kernels_are_equal():
+    """A kernel file may not call another one, so `find` and `score` of weights_kernels have copies."""
+    oracle, *_ = trained(SOME[1], 5, C=20, n=200)
+    arrays, X = oracle.vectors.arrays, oracle.X
+    assert weights_kernels.EMPTY == graph_kernels.EMPTY == lsh.EMPTY
+    for c in range(20):
+        for feature in range(25):
+            expected = weights_kernels.find(arrays, c, np.uint32(feature))
+            assert graph_kernels.find(arrays, c, np.uint32(feature)) == expected
+        for i in range(10):
+            row = slice(int(X.indptr[i]), int(X.indptr[i + 1]))
+            score = graph_kernels.dot(arrays, X.indices[row], X.data[row], c)
+            assert score == weights_kernels.score(arrays, X, i, c)
+
+
+# --- options ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_oracle_has_a_default_for_each_option():
+    assert {name: parse(name)[1] for name in ORACLES} == {
+        "exact": {},
+        "sw-graph": {"links": 8, "beam": 4, "drift": 1.0},
+        "simple-lsh": {"bits": 64, "candidates": 16, "augment": None},
+    }
+    assert parse("simple-lsh:bits=128,augment=no")[1] == {"bits": 128, "candidates": 16, "augment": False}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("delphi", "The 'oracle' parameter of Memoir must be one of 'exact', 'sw-graph', 'simple-lsh'"),
+        (3, "The 'oracle' parameter of Memoir"),
+        ("exact:beam=4", "'exact' takes no options"),
+        ("sw-graph:bits=64", "'sw-graph' takes 'links' and 'beam' and 'drift'"),
+        ("sw-graph:beam=0", "the option 'beam' must be at least 1. Got 0 instead."),
+        ("sw-graph:drift=-1", "the option 'drift' must be at least 0"),
+        ("sw-graph:links=1.5", "the option 'links' must be a whole number"),
+        ("simple-lsh:bits=100", "must be a multiple of 64 up to 32768. Got 100 instead."),
+        ("simple-lsh:bits=65536", "must be a multiple of 64 up to 32768"),
+        ("simple-lsh:augment=maybe", "the option 'augment' must be 'yes' or 'no'"),
+    ],
+)
+def test_options_that_cannot_be_used(text, message):
+    with pytest.raises(InputError, match=message):
+        parse(text)
 
 
 # --- sw-graph --------------------------------------------------------------------------------------------------------
@@ -140,7 +202,7 @@ def test_likely_rivals_are_the_best_champions_and_the_recent_rivals(n_groups):
 
 def check_graph(oracle):
     """Links are mutual, different and few; the ring holds all live classes, which are those with weights."""
-    graph, counts = oracle.graph, oracle.weights.store.counts
+    graph, counts = oracle.graph, oracle.vectors.arrays.counts
     n_live = int(graph.n_live[0])
     live = set(graph.live[:n_live].tolist())
     assert live == set(np.flatnonzero(counts).tolist())
@@ -165,22 +227,22 @@ def check_graph(oracle):
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.05, 5.0])), min_size=1, max_size=8))
-def test_the_graph_stays_whole_while_classes_come_move_and_go(changes):
+def test_the_graph_stays_whole_while_classes_appear_move_and_disappear(changes):
     X, y = classes_problem(4, n=40, d=25, C=15)
-    oracle = oracle_of("sw-graph", X, one_hot(y, 15), n_links=3)
+    oracle = oracle_of("sw-graph:links=3,drift=0", X, one_hot(y, 15))
     for seed, truncated in changes:
         rng = np.random.default_rng(seed)
         rows, rivals = rng.integers(40, size=6), rng.integers(15, size=6)
         rivals = np.where(rivals == y[rows], (rivals + 1) % 15, rivals)
-        move(oracle, rows, y[rows], rivals, truncated=truncated)  # 5.0 takes all weights away
+        move(oracle, rows, y[rows], rivals, truncated=truncated)  # 5.0 removes all weights
         check_graph(oracle)
 
 
-def test_every_class_that_moved_far_is_placed_anew_and_others_are_left_alone():
-    oracle, _, _, y = trained("sw-graph", 0, rounds=1, drift=1.5)  # moved once, by less than that
+def test_every_class_that_moved_far_is_inserted_again_and_others_are_not():
+    oracle, _, _, y = trained("sw-graph:drift=1.5", 0, rounds=1)  # moved once, by less than that
     check_graph(oracle)
-    oracle, _, _, y = trained("sw-graph", 0, rounds=4, drift=0.3)
-    length = np.sqrt(oracle.weights.store.norms)
+    oracle, _, _, y = trained("sw-graph:links=4,drift=0.3", 0, rounds=4)
+    length = np.sqrt(oracle.vectors.arrays.squares)
     assert (oracle.moved < 0.3 * length + 1e-9).all()
     oracle.drift = 1e9
     before = oracle.graph.links.copy()
@@ -190,11 +252,75 @@ def test_every_class_that_moved_far_is_placed_anew_and_others_are_left_alone():
 
 
 def test_linked_classes_are_those_with_large_inner_products():
-    oracle, *_ = trained("sw-graph", 7, rounds=3, C=30, n=300, beam=8)
-    W = oracle.weights.to_csr().toarray()
+    oracle, *_ = trained("sw-graph:links=4,beam=8,drift=0", 7, rounds=3, C=30, n=300)
+    W = oracle.vectors.to_csr().toarray()
     products = W @ W.T
     linked = np.concatenate([products[c, oracle.graph.links[c, : oracle.graph.degrees[c]]] for c in range(30)])
     assert linked.mean() > products[~np.eye(30, dtype=bool)].mean() + 0.5 * products.std()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_graph_is_that_of_its_slow_twin(seed):
+    """Classes appear, move and disappear; links, ring and answers stay equal to those of a graph on dictionaries."""
+    X, y = classes_problem(seed, n=60, d=40, C=25)
+    Y = one_hot(y, 25)
+    oracle, slow = oracle_of("sw-graph:links=3,beam=3", X, Y), reference.SlowGraph(3)
+    dense, labels = X.toarray(), Y.toarray()
+    vectors, graph, rng = oracle.vectors, oracle.graph, np.random.default_rng(seed)
+    n_left = n_full = 0
+    for salt in range(20):
+        rows, rivals = rng.integers(60, size=8), rng.integers(25, size=8)
+        rivals = np.where(rivals == y[rows], -1, rivals)
+        vectors.step(oracle.X, rows, y[rows], rivals, 0.5)
+        classes = np.unique(np.concatenate([y[rows], rivals[rivals >= 0]]))
+        if salt % 3 == 2:
+            vectors.truncate(classes[:3], 5.0)
+        W = vectors.to_csr().toarray().astype(np.float64)
+        n_left += sum(not W[c].any() and c in slow.links for c in classes.tolist())
+        room = np.empty(N_HEAVIEST, np.uint32), np.empty(N_HEAVIEST, np.float32)
+        graph_kernels.relink(vectors.arrays, graph, classes, salt, *room, oracle._beam(INSERTION_BEAM))
+        slow.relink(W, classes.tolist(), salt, N_HEAVIEST, INSERTION_BEAM)
+        assert graph.live[: graph.n_live[0]].tolist() == slow.live
+        for c, links in slow.links.items():
+            assert set(graph.links[c, : graph.degrees[c]].tolist()) == set(links)
+            assert int(graph.after[c]) == slow.ring[(slow.ring.index(c) + 1) % len(slow.ring)]
+            n_full += len(links) == 3
+        candidates = rng.integers(-1, 25, size=(60, 4))
+        for group, n_groups in ((0, 1), (1, 2)):
+            out = np.empty(60, np.int64)
+            graph_kernels.search_rows(
+                vectors.arrays, graph, oracle.X, oracle.Y, np.arange(60), y, candidates, group, n_groups, salt,
+                oracle._beam(3), out,
+            )  # fmt: skip
+            expected = [
+                slow.search_row(
+                    W,
+                    dense[i],
+                    i,
+                    int(y[i]),
+                    candidates[i].tolist(),
+                    np.flatnonzero(labels[i]),
+                    group,
+                    n_groups,
+                    salt,
+                    3,
+                )
+                for i in range(60)
+            ]
+            assert out.tolist() == expected
+    assert n_left > 2
+    assert n_full > 50
+
+
+def test_the_heaviest_weights_of_a_class():
+    oracle, *_ = trained(SOME[1], 2, C=10, n=200)
+    W = oracle.vectors.to_csr().toarray()
+    for c in range(10):
+        features, values = np.empty(5, np.uint32), np.empty(5, np.float32)
+        n = graph_kernels.heaviest(oracle.vectors.arrays, c, features, values)
+        expected = reference.heaviest(W[c], 5)
+        assert features[:n].tolist() == expected
+        np.testing.assert_allclose(values[:n], W[c, expected])
 
 
 # --- simple-lsh ------------------------------------------------------------------------------------------------------
@@ -202,69 +328,49 @@ def test_linked_classes_are_those_with_large_inner_products():
 
 def test_popcount_counts_bits():
     words = np.random.default_rng(0).integers(2**63, size=50).astype(np.uint64)
-    zero = np.zeros(1, np.uint64)
-    out = np.empty((1, 50), np.int32)
-    X, rows = oracle_of("simple-lsh", *_two_rows()).X, np.zeros(1, np.int64)
-    distances = np.empty(50, np.uint16)
+    X = canonical_csr(sp.csr_array(np.eye(2, dtype=np.float32)))
+    rows = oracle_of("simple-lsh", X, one_hot(np.array([0, 1]), 2)).X
     directions = np.zeros((2, 64), np.int8)  # the row's code is 0, so distances are numbers of bits
-    lsh.nearest_codes(
-        X,
-        rows,
-        directions,
-        words[:, None],
-        0,
-        50,
-        np.empty(64, np.float32),
-        zero,
-        distances,
-        np.empty(65, np.int64),
-        out,
-    )
-    assert distances.tolist() == [int(word).bit_count() for word in words]
-
-
-def _two_rows():
-    return canonical_csr(sp.csr_array(np.eye(2, dtype=np.float32))), one_hot(np.array([0, 1]), 2)
+    room = lsh.hamming_room(64, 50)
+    lsh.nearest_codes(rows, np.zeros(1, np.int64), directions, words[:, None], room, np.empty((1, 50), np.int32))
+    assert room.distances.tolist() == [int(word).bit_count() for word in words]
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 30), st.sampled_from([64, 192]))
-def test_the_nearest_codes_are_found(seed, room, n_bits):
+def test_the_nearest_codes_are_found(seed, n_wanted, n_bits):
     rng = np.random.default_rng(seed)
-    codes = rng.integers(2**64, size=(20, n_bits // 64), dtype=np.uint64)
+    codes = rng.integers(2**64, size=(14, n_bits // 64), dtype=np.uint64)
     codes[5] = codes[6]
     X, _ = classes_problem(seed, n=3, d=10, C=3)
     directions = rng.integers(-127, 127, size=(10, n_bits)).astype(np.int8)
     own = np.packbits(X.toarray() @ directions.astype(np.float32) > 0, axis=1, bitorder="little").view(np.uint64)
-    out = np.empty((3, room), np.int32)
-    oracle = oracle_of("simple-lsh", X, one_hot(np.arange(3), 3))
-    lsh.nearest_codes(
-        oracle.X, np.arange(3), directions, codes, 4, 18, np.empty(n_bits, np.float32),
-        np.empty(n_bits // 64, np.uint64), np.empty(14, np.uint16), np.empty(n_bits + 1, np.int64), out,
-    )  # fmt: skip
+    out = np.empty((3, n_wanted), np.int32)
+    rows = oracle_of("simple-lsh", X, one_hot(np.arange(3), 3)).X
+    lsh.nearest_codes(rows, np.arange(3), directions, codes, lsh.hamming_room(n_bits, 14), out)
     for k in range(3):
         distances = np.array([sum(int(a ^ b).bit_count() for a, b in zip(code, own[k], strict=True)) for code in codes])
         found = out[k][out[k] >= 0]
-        assert len(set(found.tolist())) == len(found) == min(room, 14)
-        assert ((found >= 4) & (found < 18)).all()
-        assert sorted(distances[found]) == sorted(distances[4:18])[: len(found)]
+        assert found.tolist() == sorted(set(found.tolist()))
+        assert len(found) == min(n_wanted, 14)
+        assert sorted(distances[found]) == sorted(distances)[: len(found)]
 
 
 @pytest.mark.parametrize("augment", [False, True])
 @pytest.mark.parametrize("truncated", [0.0, 0.02])
 def test_codes_kept_while_classes_move_are_those_of_the_weights(augment, truncated):
-    oracle, _, _, y = trained("simple-lsh", 3, rounds=2, augment=augment)
+    oracle, _, _, y = trained(f"simple-lsh:augment={YES_NO[augment]}", 3, rounds=2)
     move(oracle, np.arange(30), y[:30], (y[:30] + 4) % 13, truncated=truncated)
-    factor = oracle.weights.shrink(1e-9)  # stored values are multiplied out
+    factor = oracle.vectors.shrink(1e-9)  # stored values are multiplied out
     assert factor < 1
     oracle.rescale(factor)
     move(oracle, np.arange(30), y[:30], (y[:30] + 5) % 13, eta=1e-9)
-    V = oracle.weights.to_csr().toarray().astype(np.float64)
+    V = oracle.vectors.to_csr().toarray().astype(np.float64)
     projected = V @ oracle.directions
     if augment:
         norms = (V**2).sum(axis=1)
-        assert oracle.largest**2 >= norms.max() * (1 - 1e-6)
-        projected += np.sqrt(oracle.largest**2 - norms)[:, None] * oracle.tail_direction
+        assert oracle.max_length**2 >= norms.max() * (1 - 1e-6)
+        projected += np.sqrt(oracle.max_length**2 - norms)[:, None] * oracle.last_direction
     bits = np.unpackbits(oracle.codes[oracle.line_of].view(np.uint8), axis=1, bitorder="little")
     clear = np.abs(projected) > 1e-4 * np.abs(projected).max()
     assert clear.mean() > 0.9
@@ -276,12 +382,12 @@ def test_bits_collide_as_often_as_theory_says(augment):
     """P(a bit of x equals that of w) = 1 - angle / pi, with cos(angle) = x.w / (|x| M), M = max |w| or (plain) |w|."""
     rng, n_bits, d = np.random.default_rng(0), 4096, 12
     X = canonical_csr(sp.csr_array(rng.normal(size=(6, d)).astype(np.float32)))
-    oracle = oracle_of("simple-lsh", X, one_hot(np.arange(6), 6), n_bits=n_bits, augment=augment, seed=5)
+    oracle = oracle_of(f"simple-lsh:bits={n_bits},augment={YES_NO[augment]}", X, one_hot(np.arange(6), 6), seed=5)
     move(oracle, np.arange(6), np.arange(6), (np.arange(6) + 1) % 6, eta=0.7)
-    W, dense = oracle.weights.to_csr().toarray(), X.toarray()
+    W, dense = oracle.vectors.to_csr().toarray(), X.toarray()
     bits = np.unpackbits(oracle.codes[oracle.line_of].view(np.uint8), axis=1, bitorder="little")
-    own = dense @ (oracle.directions / UNIT) > 0
-    length = oracle.largest if augment else np.linalg.norm(W, axis=1)
+    own = dense @ (oracle.directions / STEPS) > 0
+    length = oracle.max_length if augment else np.linalg.norm(W, axis=1)
     cosine = dense @ W.T / (np.linalg.norm(dense, axis=1)[:, None] * length)
     theory = 1 - np.arccos(cosine) / np.pi
     measured = np.array([[(own[i] == bits[c]).mean() for c in range(6)] for i in range(6)])

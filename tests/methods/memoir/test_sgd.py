@@ -10,7 +10,9 @@ import pytest
 from sklearn.svm import LinearSVC
 
 import longtail as lt
-from longtail.methods.memoir.sgd import Pairs, Penalty, Schedule, batches, train
+from longtail.errors import InputError
+from longtail.methods.memoir.schedules import Inverse, Linear, parse
+from longtail.methods.memoir.sgd import Batches, Pairs, Penalty, draw_batches, train
 from tests.methods.memoir import reference
 from tests.methods.memoir.problems import classes_problem, one_hot, oracle_of
 
@@ -19,7 +21,7 @@ PENALTIES = {
     "l2": Penalty(0.05, l1=False, project=False),
     "l2 on a ball": Penalty(1.0, l1=False, project=True),
     "l1": Penalty(0.01, l1=True, project=False),
-    "l1, put off": Penalty(0.01, l1=True, project=False, every=7),
+    "l1, postponed": Penalty(0.01, l1=True, project=False, every=7),
 }
 
 
@@ -28,33 +30,33 @@ PENALTIES = {
 def test_lazy_scaling_and_truncation_equal_the_eager_algorithm(penalty, oracle):
     X, y = classes_problem(3, n=80, d=25, C=8)
     oracle = oracle_of(oracle, X, one_hot(y, 8))
-    schedule = Schedule(0.3, 0.02, 20, 60)
+    batches = Batches(60, 20, 0.3, Inverse())
     pairs = Pairs(oracle.X, np.arange(80), y)
-    steps = [(chosen, rivals.copy()) for chosen, rivals in train(oracle, pairs, schedule, penalty, seed=1)]
+    steps = [(chosen, rivals.copy()) for chosen, rivals in train(oracle, pairs, batches, penalty, seed=1)]
     assert len(steps) == 60
-    W = reference.train_eagerly(X.toarray().astype(np.float64), pairs.rows, y, schedule, penalty, steps)
-    np.testing.assert_allclose(oracle.weights.to_csr().toarray(), W, rtol=1e-3, atol=1e-5 * np.abs(W).max())
-    reference.check_store(oracle.weights.store)
+    W = reference.train_eagerly(X.toarray().astype(np.float64), pairs.rows, y, batches, penalty, steps)
+    np.testing.assert_allclose(oracle.vectors.to_csr().toarray(), W, rtol=1e-3, atol=1e-5 * np.abs(W).max())
+    reference.check_vectors(oracle.vectors.arrays)
     if penalty.project:
-        assert oracle.weights.norm == pytest.approx(1.0)
-        assert oracle.weights.scale != 1.0  # the shrinking is in one number
+        assert oracle.vectors.norm == pytest.approx(1.0)
+        assert oracle.vectors.scale != 1.0  # the shrinking is in one number
     if penalty.l1:
-        assert oracle.weights.nnz < 0.9 * 8 * 25
+        assert oracle.vectors.nnz < 0.9 * 8 * 25
 
 
 def test_stored_values_are_multiplied_out_before_they_overflow():
     X, y = classes_problem(3, n=80, d=25, C=8)
     oracle = oracle_of("simple-lsh", X, one_hot(y, 8))
-    schedule, penalty = Schedule(0.5, 0.0, 80, 150), Penalty(1.9, l1=False, project=True)
+    batches, penalty = Batches(150, 80, 0.5, Inverse(step=0.0)), Penalty(1.9, l1=False, project=True)
     pairs = Pairs(oracle.X, np.arange(80), y)
-    scales = [oracle.weights.scale for _ in train(oracle, pairs, schedule, penalty, seed=1)]
+    scales = [oracle.vectors.scale for _ in train(oracle, pairs, batches, penalty, seed=1)]
     assert sum(later > earlier for earlier, later in pairwise(scales)) > 2
-    assert oracle.weights.norm <= 1 / np.sqrt(1.9) * (1 + 1e-6)
-    assert np.isfinite(oracle.weights.to_csr().data).all()
+    assert oracle.vectors.norm <= 1 / np.sqrt(1.9) * (1 + 1e-6)
+    assert np.isfinite(oracle.vectors.to_csr().data).all()
 
 
 def test_batches_are_shuffled_passes():
-    source = batches(10, 4, seed=0)
+    source = draw_batches(10, 4, seed=0)
     drawn = np.concatenate([next(source) for _ in range(10)])
     for start in range(0, 40, 10):
         assert sorted(drawn[start : start + 10].tolist()) == list(range(10))
@@ -62,11 +64,38 @@ def test_batches_are_shuffled_passes():
 
 
 def test_rates():
-    linear, inverse = Schedule(0.5, None, 1, 10), Schedule(0.1, 0.02, 1, 10)
-    assert [linear.eta(t) for t in (0, 5)] == [0.5, 0.25]
-    assert linear.eta(9) == pytest.approx(0.05)
-    assert inverse.eta(0) == pytest.approx(0.1 / 1.02)  # t counts from 1 in the paper
-    assert inverse.eta(24) == pytest.approx(0.1 / 1.5)
+    linear, inverse = Batches(10, 1, 0.5, Linear()), Batches(10, 1, 0.1, Inverse(step=0.02))
+    assert [linear.rate(t) for t in (0, 5)] == [0.5, 0.25]
+    assert linear.rate(9) == pytest.approx(0.05)
+    assert inverse.rate(0) == pytest.approx(0.1 / 1.02)  # t counts from 1 in the paper
+    assert inverse.rate(24) == pytest.approx(0.1 / 1.5)
+
+
+@pytest.mark.parametrize("text", ["linear", "inverse:step=0.02", "inverse:step=0.5"])
+def test_a_schedule_is_written_as_it_is_read(text):
+    assert str(parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cosine", "The 'schedule' parameter of Memoir must be one of 'linear', 'inverse'"),
+        ("linear:step=1", "'linear' takes no options"),
+        ("inverse:step=-1", "the option 'step' must be at least 0. Got -1.0"),
+        ("inverse:step=x", "the option 'step' must be a number"),
+    ],
+)
+def test_schedules_that_do_not_exist(text, message):
+    with pytest.raises(InputError, match=message):
+        parse(text)
+
+
+def test_passes_are_counted_where_the_last_batch_begins():
+    batches = Batches(0, 64, 0.5, Linear())
+    assert [batches.n_passes(n, 300) for n in (0, 1, 5, 6, 29)] == [0, 1, 1, 2, 6]
+    for n_pairs in (64, 100, 300, 1000):
+        for max_iter in (1, 6):
+            assert batches.n_passes(int(np.ceil(max_iter * n_pairs / 64)), n_pairs) == max_iter
 
 
 def crammer_singer(X, y, C):
@@ -85,8 +114,10 @@ def test_the_objective_approaches_the_optimum(seed):
     dense = X.toarray().astype(np.float64)
     best = reference.objective(crammer_singer(X, y, 1.0), dense, y, lam)
 
-    def reached(passes):
-        clf = lt.Memoir(lam=lam, bias=0, n_groups=1, batch_size=1, eta0=0.7, passes=passes, n_jobs=1).fit(X, y)
+    def reached(max_iter):
+        clf = lt.Memoir(lam=lam, bias=0, n_groups=1, batch_size=1, learning_rate=0.7, max_iter=max_iter, n_jobs=1).fit(
+            X, y
+        )
         return reference.objective(clf.model_.W.toarray().astype(np.float64), dense, y, lam)
 
     few, many = reached(3), reached(120)
@@ -98,10 +129,11 @@ def test_the_objective_approaches_the_optimum(seed):
 def test_the_objective_falls_on_average():
     X, y = classes_problem(5, n=300, d=30, C=12)
     oracle, penalty = oracle_of("exact", X, one_hot(y, 12)), Penalty(1e-3, l1=False, project=False)
-    schedule, pairs, dense = Schedule(0.2, None, 10, 240), Pairs(oracle.X, np.arange(300), y), X.toarray()
+    batches, dense = Batches(240, 10, 0.2, Linear()), X.toarray()
+    pairs = Pairs(oracle.X, np.arange(300), y)
     values = [
-        reference.objective(oracle.weights.to_csr().toarray(), dense, y, 1e-3)
-        for _ in train(oracle, pairs, schedule, penalty, seed=0)
+        reference.objective(oracle.vectors.to_csr().toarray(), dense, y, 1e-3)
+        for _ in train(oracle, pairs, batches, penalty, seed=0)
     ]
     thirds = [np.mean(part) for part in np.array_split(values, 6)]
     assert thirds == sorted(thirds, reverse=True)

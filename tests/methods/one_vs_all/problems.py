@@ -6,9 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from longtail.check import canonical_csr
-from longtail.methods.one_vs_all import starts
-from longtail.methods.one_vs_all.newton import LOSSES
+import longtail as lt
+from longtail.matrix import canonical_csr
+from longtail.methods.problem import Block
+from longtail.parallel import Work
 
 
 def random_problem(seed, n=30, d=12, L=7, density=0.3):
@@ -35,14 +36,26 @@ problems = st.builds(
 )
 
 
-def start_of(spec, problem, *, loss="squared_hinge", C=1.0, tol=0.01, max_iter=100):
-    """The start that `spec` names, for a problem and the usual task."""
-    return starts.make(spec, starts.Task(problem, LOSSES[loss], float(C), float(tol), max_iter))
+def problem_of(X, Y, **parameters):
+    """The training problem that OneVsAll with these parameters makes of canonical X and Y."""
+    return lt.OneVsAll(**parameters)._problem(X, Y)
+
+
+def first_weights(problem, labels):
+    """The weights at which the problem's start lets these labels begin."""
+    W = np.full((len(labels), problem.D), 7.0)
+    problem.start.weights(problem, np.array(labels), W)
+    return W
+
+
+def solve_labels(problem, labels):
+    """The part of these labels alone, in the order of `items`."""
+    return problem.solve(Block(0, np.asarray(labels, np.int64), 1.0), Work())
 
 
 def text_like(seed, n=400, d=600, L=60):
-    """Unit rows over words of Zipf's law; labels have words of their own, are mostly rare, and often bring the label
-    before them along."""
+    """Unit rows over words of Zipf's law; labels have words of their own, are mostly rare, and often occur with the
+    label before them."""
     rng = np.random.default_rng(seed)
     weight = 1.0 / np.arange(1, L + 1)
     Y = rng.random((n, L)) < np.minimum(0.5, 3 * weight / weight.sum())

@@ -13,7 +13,7 @@ from longtail.errors import InputError
 from longtail.methods.one_vs_all import dual, dual_kernels, lanes, verify_kernels
 from longtail.methods.one_vs_all.problem import Problem
 from longtail.methods.one_vs_all.starts import msi
-from longtail.methods.one_vs_all.verify_kernels import LANES
+from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem, start_of
 
@@ -45,7 +45,7 @@ def test_objective_is_within_tol_of_the_optimum_and_the_gap_says_so(tol, bias):
     X, Y = text_like(1, n=200, d=60, L=12)
     for C in (0.1, 1.0, 10.0):
         clf = lt.OneVsAll(C, tol=tol, bias=bias, prune=0.0, solver="dual").fit(X, Y)
-        A, outcome = ref.augmented(X, bias), clf.outcome_
+        A, outcome = ref.augmented(X, bias), clf.training_
         assert outcome.converged.all()
         assert (outcome.gap <= tol).all()
         for label in range(Y.shape[1]):
@@ -65,15 +65,15 @@ def test_every_label_of_any_problem_is_solved(problem, C, bias):
     clf = lt.OneVsAll(C, bias=bias, prune=0.0, solver="dual", tol=1e-3).fit(X, Y)
     for label in range(Y.shape[1]):
         best = ref.optimum("squared_hinge", ref.augmented(X, bias), signs(Y, label), C)
-        assert clf.outcome_.converged[label]
-        assert clf.outcome_.objective[label] <= best * (1 + 1.1e-3) + 1e-9
+        assert clf.training_.converged[label]
+        assert clf.training_.objective[label] <= best * (1 + 1.1e-3) + 1e-9
 
 
 def test_the_solvers_agree():
     X, Y = text_like(2)
     tight = {"tol": 1e-7, "prune": 0.0}
     a, b = lt.OneVsAll(solver="dual", **tight).fit(X, Y), lt.OneVsAll(solver="newton", **tight).fit(X, Y)
-    np.testing.assert_allclose(a.outcome_.objective, b.outcome_.objective, rtol=1e-6)
+    np.testing.assert_allclose(a.training_.objective, b.training_.objective, rtol=1e-6)
     np.testing.assert_allclose(a.model_.W.toarray(), b.model_.W.toarray(), atol=2e-3)
 
 
@@ -81,9 +81,9 @@ def test_the_solvers_agree():
 def test_a_start_chooses_the_first_rows_and_not_the_optimum(start):
     X, Y = text_like(2, n=900)
     usual, other = lt.OneVsAll(tol=1e-4, prune=0.0).fit(X, Y), lt.OneVsAll(start=start, tol=1e-4, prune=0.0).fit(X, Y)
-    assert other.outcome_.converged.all()
-    np.testing.assert_allclose(other.outcome_.objective, usual.outcome_.objective, rtol=2e-4)
-    assert (other.outcome_.objective != usual.outcome_.objective).any()
+    assert other.training_.converged.all()
+    np.testing.assert_allclose(other.training_.objective, usual.training_.objective, rtol=2e-4)
+    assert (other.training_.objective != usual.training_.objective).any()
 
 
 def first_rows(start, X, Y, label):
@@ -136,22 +136,22 @@ def test_newtons_gap_is_honest_for_both_losses():
         clf = lt.OneVsAll(1.0, loss=loss, solver="newton", tol=0.1, prune=0.0).fit(X, Y)
         for label in range(Y.shape[1]):
             best = ref.optimum(loss, ref.augmented(X, 1.0), signs(Y, label), 1.0)
-            P, gap = clf.outcome_.objective[label], clf.outcome_.gap[label]
+            P, gap = clf.training_.objective[label], clf.training_.gap[label]
             assert -1e-9 <= (P - best) / P <= gap + 1e-7
 
 
 def test_labels_stuck_in_float32_go_to_newton():
     X, Y = text_like(4)
     clf = lt.OneVsAll(tol=1e-9, prune=0.0, solver="dual").fit(X, Y)
-    assert np.isfinite(clf.outcome_.gradient_ratio).all()  # float32 can certify no gap below 1e-6
-    assert clf.outcome_.converged.all()
-    assert (clf.outcome_.gap <= 1e-9).all()
+    assert np.isfinite(clf.training_.gradient_ratio).all()  # float32 can certify no gap below 1e-6
+    assert clf.training_.converged.all()
+    assert (clf.training_.gap <= 1e-9).all()
 
 
 def test_badly_scaled_features_are_left_to_newton_by_auto():
     X = sp.csr_array(np.array([[1e8, 0.0], [0.0, 1.0], [2.0, 2.0]], np.float32))
     clf = lt.OneVsAll().fit(X, [0, 1, 1])
-    assert np.isfinite(clf.outcome_.gradient_ratio).all()
+    assert np.isfinite(clf.training_.gradient_ratio).all()
 
 
 def test_the_dual_solver_refuses_the_logistic_loss():
@@ -167,15 +167,15 @@ def test_positive_weights_multiply_the_cost_of_a_labels_own_rows(solver):
     for label in range(6):
         y = signs(Y, label)
         best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), y, np.where(y > 0, 0.5 * weights[label], 0.5))
-        assert clf.outcome_.objective[label] == pytest.approx(best, rel=1e-4)
+        assert clf.training_.objective[label] == pytest.approx(best, rel=1e-4)
     one = lt.OneVsAll(C=0.5, positive_weight=3.0, solver=solver, tol=1e-5, prune=0.0).fit(X, Y)
-    assert one.outcome_.objective[1] == clf.outcome_.objective[1]
+    assert one.training_.objective[1] == clf.training_.objective[1]
 
 
 def test_labels_on_the_same_rows_with_different_weights_are_no_twins():
     X, Y = text_like(5, L=2)
     clf = lt.OneVsAll(positive_weight=[1.0, 9.0, 1.0]).fit(X, sp.csr_array(Y[:, [0, 0, 0]]))
-    objective = clf.outcome_.objective
+    objective = clf.training_.objective
     assert objective[0] == objective[2] != objective[1]
 
 
@@ -186,13 +186,13 @@ def test_tiny_positive_weights_get_no_false_certificate():
         for label in range(12):
             y = signs(Y, label)
             best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), y, np.where(y > 0, weight, 1.0))
-            assert best * (1 - 3e-6) <= clf.outcome_.objective[label] <= best * (1 + 1.1e-4)
+            assert best * (1 - 3e-6) <= clf.training_.objective[label] <= best * (1 + 1.1e-4)
 
 
 def test_overflowing_scores_are_not_taken_for_solved():
     for bias in (1e12, 1e25):
         clf = lt.OneVsAll(bias=bias).fit(np.eye(30), [[i % 3] for i in range(30)])
-        assert np.isfinite(clf.outcome_.gradient_ratio).all()  # left to Newton, in float64
+        assert np.isfinite(clf.training_.gradient_ratio).all()  # left to Newton, in float64
 
 
 @pytest.mark.parametrize("labels", [[10**9], [99], [-1], [], [[0]], ["a"]])
@@ -232,7 +232,7 @@ def test_twin_labels_are_solved_once_and_get_the_same_weights(monkeypatch):
     clf = lt.OneVsAll(n_jobs=1).fit(X, doubled)
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
     assert (clf.model_.W[[6, 7]] != clf.model_.W[[3, 1]]).nnz == 0
-    assert clf.outcome_.objective[6] == clf.outcome_.objective[3]
+    assert clf.training_.objective[6] == clf.training_.objective[3]
 
 
 def test_fit_block_gives_the_rows_of_the_whole_model():
@@ -240,16 +240,16 @@ def test_fit_block_gives_the_rows_of_the_whole_model():
     whole = lt.OneVsAll().fit(X, Y)
     part, outcome = lt.OneVsAll().fit_block(X, Y, np.array([7, 2, 19]))
     assert (whole.model_.W[[7, 2, 19]] != part.W).nnz == 0
-    np.testing.assert_array_equal(outcome.gap, whole.outcome_.gap[[7, 2, 19]])
+    np.testing.assert_array_equal(outcome.gap, whole.training_.gap[[7, 2, 19]])
 
 
 def test_buffers_grow_for_labels_with_many_rows():
     X, Y = text_like(7, n=3000, L=5)
     half = sp.csr_array((np.arange(3000)[:, None] % 2 == np.arange(2)).astype(np.int32))
     clf = lt.OneVsAll(1.0, prune=0.0, tol=1e-3).fit(X, sp.csr_array(sp.hstack([half, Y])))
-    assert clf.outcome_.converged.all()
+    assert clf.training_.converged.all()
     best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), signs(half, 0), 1.0)
-    assert clf.outcome_.objective[0] <= best * (1 + 1.1e-3)
+    assert clf.training_.objective[0] <= best * (1 + 1.1e-3)
 
 
 # --- kernels ---------------------------------------------------------------------------------------------------------
@@ -269,12 +269,12 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, dense):
     space.lanes.need[:] = 40
     space.grow(dual_kernels.MORE_ROWS)
     L = space.lanes
-    L.panel[1:] = rng.normal(size=(d, LANES))
+    L.panel[1:] = rng.normal(size=(d, LABEL_LANES))
     if not problem.is_dense:
         L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
-    L.factor[:], L.offset[:] = rng.normal(size=LANES), rng.normal(size=LANES)
-    L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LANES)
-    L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LANES)
+    L.factor[:], L.offset[:] = rng.normal(size=LABEL_LANES), rng.normal(size=LABEL_LANES)
+    L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LABEL_LANES)
+    L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LABEL_LANES)
     L.positive[:] = rng.integers(0, 2**16, size=n)
     L.member[:] = rng.integers(0, 2**16, size=n)
     tau = L.tau.copy()
@@ -282,11 +282,11 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, dense):
 
     whole = X if dense else X.toarray()
     z = whole.astype(float) @ L.panel[L.line_of] + np.outer(base, L.factor) + L.offset
-    bit = (L.positive[:, None] >> np.arange(LANES)) & 1
+    bit = (L.positive[:, None] >> np.arange(LABEL_LANES)) & 1
     slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
     np.testing.assert_allclose(L.loss, (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
-    outside = ((L.member[:, None] >> np.arange(LANES)) & 1) == 0
-    for b in range(LANES):
+    outside = ((L.member[:, None] >> np.arange(LABEL_LANES)) & 1) == 0
+    for b in range(LABEL_LANES):
         eligible = np.flatnonzero(outside[:, b] & (slack[:, b] > tau[b] + 1e-5))
         found = L.found[2 * L.first[b] :][: L.n_found[b]]
         assert len(set(found.tolist())) == len(found)
@@ -302,7 +302,7 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, dense):
 @settings(deadline=None)
 def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps):
     """Lanes take features up and drop them; after every step the panel says what a dense one would."""
-    space, dense = lanes.Space(1, 7, 1), np.zeros((7, LANES), np.float32)
+    space, dense = lanes.Space(1, 7, 1), np.zeros((7, LABEL_LANES), np.float32)
     L, s = space.lanes, space.scratch
     for value, (b, features) in enumerate(steps, start=1):
         s.features[: len(features)], s.w[: len(features)] = sorted(features), value

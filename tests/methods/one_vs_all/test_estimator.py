@@ -14,14 +14,14 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import longtail as lt
 from longtail.data import Dataset
 from longtail.errors import InputError
-from longtail.methods.one_vs_all import Status
+from longtail.training import Status
 from longtail.methods.one_vs_all.starts import base
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem
 
 
 def bytes_of(clf):
-    W, outcome = clf.model_.W, clf.outcome_
+    W, outcome = clf.model_.W, clf.training_
     return [array.tobytes() for array in (W.data, W.indices, W.indptr, *vars(outcome).values())]
 
 
@@ -43,7 +43,7 @@ def test_dense_and_sparse_rows_pose_the_same_problem(seed, bias, solver):
     X, Y = random_problem(seed, density=0.8)
     options = {"bias": bias, "solver": solver, "tol": 1e-5, "prune": 0.0}
     sparse, dense = lt.OneVsAll(**options).fit(X, Y), lt.OneVsAll(**options).fit(X.toarray(), Y)
-    np.testing.assert_allclose(dense.outcome_.objective, sparse.outcome_.objective, rtol=3e-5, atol=1e-9)
+    np.testing.assert_allclose(dense.training_.objective, sparse.training_.objective, rtol=3e-5, atol=1e-9)
     assert bytes_of(dense) != bytes_of(sparse)  # sums are taken in another order
 
 
@@ -57,7 +57,7 @@ def test_every_start_reaches_the_optimum_on_dense_rows(solver, start):
     for label in range(19):
         y = np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)
         best = ref.optimum("squared_hinge", A, y, 1.0)
-        assert clf.outcome_.objective[label] == pytest.approx(best, rel=2e-4)
+        assert clf.training_.objective[label] == pytest.approx(best, rel=2e-4)
 
 
 def test_rows_without_zeros_are_dense_in_either_form_and_newton_then_stops_sooner():
@@ -67,7 +67,7 @@ def test_rows_without_zeros_are_dense_in_either_form_and_newton_then_stops_soone
         models = [lt.OneVsAll(solver=solver).fit(form(X), y) for form in (np.asarray, np.asfortranarray, sp.csr_array)]
         assert bytes_of(models[0]) == bytes_of(models[1]) == bytes_of(models[2])
     loose, strict = models[0], lt.OneVsAll(solver="newton", tol=0.01).fit(X, y)
-    assert loose.outcome_.n_iter.sum() < strict.outcome_.n_iter.sum()
+    assert loose.training_.n_iter.sum() < strict.training_.n_iter.sum()
     assert bytes_of(loose) == bytes_of(lt.OneVsAll(solver="newton", tol=1.0).fit(X, y))
 
 
@@ -93,7 +93,7 @@ def test_training_holds_the_model_once():
     assert peaks[1] - peaks[0] < 1.5 * (sizes[1] - sizes[0])
 
 
-def test_weights_and_outcome_are_those_of_the_problem():
+def test_weights_and_training_are_those_of_the_problem():
     X, Y = random_problem(8, n=40, d=10)
     clf = lt.OneVsAll(C=3.0, tol=1e-8, prune=0.0, bias=0.5).fit(X, Y)
     assert clf.model_.W.shape == (7, 11)
@@ -101,11 +101,11 @@ def test_weights_and_outcome_are_those_of_the_problem():
         y = np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)
         best = ref.optimum("squared_hinge", ref.augmented(X, 0.5), y, 3.0)
         w = clf.model_.W[[label]].toarray().ravel().astype(float)
-        assert clf.outcome_.objective[label] == pytest.approx(best, rel=1e-6, abs=1e-9)
+        assert clf.training_.objective[label] == pytest.approx(best, rel=1e-6, abs=1e-9)
         assert ref.objective("squared_hinge", ref.augmented(X, 0.5), y, 3.0, w) == pytest.approx(
             best, rel=1e-5, abs=1e-6
         )
-    assert clf.outcome_.converged.all()
+    assert clf.training_.converged.all()
 
 
 @pytest.mark.parametrize("prune", [0.0, 0.01, 0.2])
@@ -195,10 +195,10 @@ def test_a_warning_tells_how_many_labels_stopped_early_and_what_to_do():
     clf = lt.OneVsAll(C=100.0, tol=1e-9, max_iter=1, solver="newton", start="zero")
     with pytest.warns(ConvergenceWarning, match=r"of 7 labels stopped before .* max_iter=1.*increase max_iter"):
         clf.fit(X, Y)
-    unsolved = clf.outcome_.status != Status.CONVERGED
+    unsolved = clf.training_.status != Status.CONVERGED
     assert unsolved.any()
-    np.testing.assert_array_equal(unsolved, ~clf.outcome_.converged)
-    assert (clf.outcome_.n_iter[unsolved] == 1).all()
+    np.testing.assert_array_equal(unsolved, ~clf.training_.converged)
+    assert (clf.training_.n_iter[unsolved] == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_the_smallest_problems_are_solved(shape, L, empty):
         top = clf.predict_topk(X, k=9)
         assert top.labels.shape == (shape[0], L)
         assert np.isfinite(top.scores).all()
-        assert np.isfinite(clf.outcome_.objective).all()
+        assert np.isfinite(clf.training_.objective).all()
 
 
 def test_features_of_extreme_size_stay_finite():

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from longtail.methods.one_vs_all import Status, starts
 from longtail.methods.one_vs_all import newton_kernels as newton
-from longtail.methods.one_vs_all.newton import LOSSES
-from longtail.methods.one_vs_all.problem import Problem
+from longtail.methods.one_vs_all import starts
+from longtail.methods.one_vs_all.inputs import LOSSES
+from longtail.methods.one_vs_all.order import walk
+from longtail.training import Status
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problems, random_problem, start_of
+from tests.methods.one_vs_all.problems import problem_of, problems, random_problem
 
 losses = st.sampled_from(sorted(LOSSES))
 biases = st.sampled_from([0.0, 1.0, 0.3])
@@ -27,68 +28,93 @@ def signs(Y, label):
     return np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)
 
 
-def solve(X, Y, label, *, loss="squared_hinge", bias=1.0, C=1.0, tol=1e-8, max_iter=500, start="msi", w=None):
+def solve(X, Y, label, *, start="msi", w=None, tol=1e-8, max_iter=500, **params):
     """Solve one label; returns w, status, steps, objective, gradient ratio."""
-    problem = Problem.of(X, Y, bias)
-    status, steps, figures = np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 4))
-    first = start_of(start, problem, loss=loss, C=C, tol=tol, max_iter=max_iter)
-    for labels, W in first.walk(np.array([label])):  # the label itself comes last
-        if w is not None:
-            W[0] = w
-        newton.newton_block(
-            *problem.X,
-            problem.bias,
-            LOSSES[loss],
-            problem.rows_of,
-            problem.rows_indptr,
-            problem.weights,
-            labels,
-            problem.x_sum,
-            float(C),
-            float(tol),
-            max_iter,
-            *problem.newton_space(),
-            W,
-            status,
-            steps,
-            figures,
-        )
-    assert labels.tolist() == [label]
-    return W[0], Status(int(status[0])), int(steps[0]), figures[0, 0], figures[0, 2]
+    problem = problem_of(X, Y, solver="newton", start=start, tol=tol, max_iter=max_iter, **params)
+    space, out = newton.newton_space(problem.n_samples, problem.D), newton.newton_output(1)
+    rule = problem.newton_rule(problem.tol)
+    label = problem.item_of()[label]
+    for labels, W in walk(problem, problem.start, problem.labels, problem.parent):
+        for b in range(len(labels)):
+            if w is not None and labels[b] == label:
+                W[b] = w
+            newton.newton_block(problem.X, problem.positives, labels[b:], problem.x_sum, rule, space, W[b : b + 1], out)
+            if labels[b] == label:
+                return W[b], Status(int(out.status[0])), int(out.n_iter[0]), out.figures[0, 0], out.figures[0, 2]
+    raise AssertionError(f"label {label} is not in the walk")
 
 
 # --- kernels against their twins -------------------------------------------------------------------------------------
 
 
-@given(problems, losses, biases, st.integers(0, 100))
+def state_of(problem, loss, label, seed):
+    """The buffers of `label` at random weights; returns them with w, the dense rows, y and the costs of rows."""
+    X, Y, bias, dense = problem
+    weight = np.full(Y.shape[1], 2.5)
+    p = problem_of(X.toarray() if dense else X, Y, bias=bias, C=0.7, loss=loss, solver="newton", positive_weight=weight)
+    A, y = ref.augmented(X, bias), signs(Y, label)
+    space = newton.newton_space(p.n_samples, p.D)
+    w = np.random.default_rng(seed).normal(size=p.D)
+    space.y[:] = y
+    space.cost[:] = np.where(y > 0, 0.7 * 2.5, 0.7)
+    newton.margins(p.X, w, space.z)
+    return p, space, w, A, y, space.cost
+
+
+rows = st.tuples(problems, biases, st.booleans()).map(lambda drawn: (*drawn[0], drawn[1], drawn[2]))
+
+
+@given(rows, losses, st.integers(0, 100))
 @settings(deadline=None, max_examples=60)
-def test_kernels_equal_their_twins(problem, loss, bias, seed):
-    X, Y = problem
-    p, A, y = Problem.of(X, Y, bias), ref.augmented(X, bias), signs(Y, 2)
-    C, weight = 0.7, 2.5
-    cost = np.where(y > 0, C * weight, C)
-    rng = np.random.default_rng(seed)
-    w, v = rng.normal(size=p.D), rng.normal(size=p.D)
-    z, active, out = np.empty(p.n_samples), np.empty(p.n_samples, np.uint32), np.empty(p.D)
-    code = LOSSES[loss]
+def test_kernels_equal_their_twins(problem, loss, seed):
+    p, space, w, A, y, cost = state_of(problem, loss, 2, seed)
+    v, out = np.random.default_rng(seed + 1).normal(size=p.D), np.empty(p.D)
+    np.testing.assert_allclose(space.z, A @ w, rtol=1e-9, atol=1e-9)
+    i = seed % p.n_samples
+    assert newton.row_dot(i, p.X, v) == pytest.approx(A[i] @ v, rel=1e-9, abs=1e-9)
+    out[:] = v
+    newton.add_row(i, p.X, -1.5, out)
+    np.testing.assert_allclose(out, v - 1.5 * A[i], rtol=1e-9, atol=1e-9)
 
-    newton.margins(*p.X, p.bias, w, z)
-    np.testing.assert_allclose(z, A @ w, rtol=1e-9, atol=1e-9)
-    n_active = newton.find_active(code, y, z, active)
-    np.testing.assert_array_equal(active[:n_active], np.flatnonzero(ref.loss_curvature(loss, y * z)))
-    assert newton.objective(code, y, z, cost, w @ w) == pytest.approx(ref.objective(loss, A, y, cost, w), rel=1e-9)
-
-    newton.gradient(*p.X, p.bias, code, y, z, cost, w, active, n_active, out)
-    np.testing.assert_allclose(out, ref.gradient(loss, A, y, cost, w), rtol=1e-8, atol=1e-8)
-    newton.hessian_times(*p.X, p.bias, code, y, z, cost, active, n_active, v, out)
+    n_active = newton.find_active(p.loss, space)
+    np.testing.assert_array_equal(space.active[:n_active], np.flatnonzero(ref.loss_curvature(loss, y * space.z)))
+    f = newton.objective(p.loss, space, w @ w)
+    assert f == pytest.approx(ref.objective(loss, A, y, cost, w), rel=1e-9)
+    newton.gradient(p.X, p.loss, space, n_active, w)
+    np.testing.assert_allclose(space.g, ref.gradient(loss, A, y, cost, w), rtol=1e-8, atol=1e-8)
+    newton.hessian_times(p.X, p.loss, space, n_active, v, out)
     H = ref.hessian(loss, A, y, cost, w)
     np.testing.assert_allclose(out, H @ v, rtol=1e-8, atol=1e-8)
-    newton.preconditioner(*p.X, p.bias, code, y, z, cost, active, n_active, out)
-    np.testing.assert_allclose(out, 0.99 + 0.01 * np.diag(H), rtol=1e-8)
+    newton.preconditioner(p.X, p.loss, space, n_active)
+    np.testing.assert_allclose(space.M, 0.99 + 0.01 * np.diag(H), rtol=1e-8)
+    bound = newton.dual_value(p.loss, space, w)
+    assert bound == pytest.approx(ref.dual_value(loss, A, y, cost, w), rel=1e-7, abs=1e-7)
+    assert bound <= f
 
-    positives = p.rows_of[p.rows_indptr[2] : p.rows_indptr[3]]
-    norm = newton.gradient_norm_at_zero(*p.X, p.bias, code, positives, p.x_sum, C, weight, out)
+    own = p.positives.rows[p.positives.indptr[2] : p.positives.indptr[3]]
+    norm = newton.gradient_norm_at_zero(p.X, p.loss, own, 2.5, p.x_sum, 0.7, out)
     assert norm == pytest.approx(np.linalg.norm(ref.gradient(loss, A, y, cost, 0 * w)), rel=1e-6, abs=1e-6)
+
+
+@given(rows, losses, st.integers(0, 100))
+@settings(deadline=None, max_examples=40)
+def test_the_direction_equals_its_twin_and_the_line_search_lowers_the_objective(problem, loss, seed):
+    p, space, w, A, y, cost = state_of(problem, loss, 2, seed)
+    n_active = newton.find_active(p.loss, space)
+    newton.gradient(p.X, p.loss, space, n_active, w)
+    newton.preconditioner(p.X, p.loss, space, n_active)
+    gTs = newton.newton_direction(p.X, p.loss, space, n_active)
+    g, H = ref.gradient(loss, A, y, cost, w), ref.hessian(loss, A, y, cost, w)
+    np.testing.assert_allclose(space.s, ref.newton_direction(H, g), rtol=1e-4, atol=1e-6 * np.abs(space.s).max())
+    assert gTs == pytest.approx(g @ space.s, rel=1e-6)
+    assert gTs < 0
+
+    newton.margins(p.X, space.s, space.Xs)
+    f = ref.objective(loss, A, y, cost, w)
+    step, f_new = newton.line_search(p.loss, space, w, w @ w, gTs, f)
+    assert step == ref.line_search(lambda t: ref.objective(loss, A, y, cost, w + t * space.s), f, gTs)
+    assert f_new == pytest.approx(ref.objective(loss, A, y, cost, w + step * space.s), rel=1e-9)
+    assert newton.line_search(p.loss, space, w, w @ w, -1e30, f) == (0.0, f)  # no step can lower f by so much
 
 
 @given(losses, st.floats(-30, 30))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,12 +19,20 @@ import longtail as lt
 from longtail import metrics
 from longtail.cli import train as train_verb
 from longtail.errors import InputError
-from longtail.methods.one_vs_all import newton, starts
-from longtail.methods.one_vs_all.newton import LOSSES, Newton
-from longtail.methods.one_vs_all.problem import Problem
-from longtail.methods.one_vs_all.starts import base, msi, tree
+from longtail.methods.one_vs_all import dual_kernels, label_tree, newton, order, starts
+from longtail.methods.one_vs_all.inputs import DENSE_TOL, LOSSES, first_twins, label_rows
+from longtail.methods.one_vs_all.order import ROOT
+from longtail.methods.one_vs_all.parts import weights_of
+from longtail.methods.one_vs_all.starts import msi, msi_kernels
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problems, random_problem, start_of, text_like
+from tests.methods.one_vs_all.problems import (
+    first_weights,
+    problem_of,
+    problems,
+    random_problem,
+    solve_labels,
+    text_like,
+)
 
 labelings = st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=14)
 binary_rows = st.builds(lambda columns: np.array(columns, np.int32).T, labelings)
@@ -34,31 +42,25 @@ def signs(Y, label):
     return np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)
 
 
-def guess(spec, problem, labels, **task):
-    W = np.full((len(labels), problem.D), 7.0)
-    start_of(spec, problem, **task).guess(np.array(labels), W)
-    return W
+def guess(spec, X, Y, labels, **params):
+    return first_weights(problem_of(X, Y, solver="newton", start=spec, **params), labels)
 
 
-def labels_only(dense):
-    """The problem of an indicator; X does not matter."""
+def positives_of(dense):
+    """The positives of every label of an indicator, the number of rows, and the labels that are solved."""
     dense = np.asarray(dense, np.int32)
-    return Problem.of(sp.csr_array(np.eye(len(dense), dtype=np.float32)), sp.csr_array(dense), 1.0)
-
-
-def newton_of(X, Y, spec, *, prune=0.01, tol=0.01):
-    problem = Problem.of(X, Y, 1.0)
-    return Newton(problem, start_of(spec, problem, tol=tol), "squared_hinge", 1.0, tol, 100, prune)
+    positives = label_rows(sp.csr_array(dense), np.ones(dense.shape[1]))
+    return positives, len(dense), np.unique(first_twins(positives))
 
 
 # --- names and options -----------------------------------------------------------------------------------------------
 
 
 def test_options_are_read_from_the_string():
-    assert starts.parse("msi", 0.0) == (starts.STARTS["msi"], {})
-    assert starts.parse("msi:t=-3", 0.0) == (starts.STARTS["msi"], {"t": -3.0})
+    assert starts.parse("msi", 0.0) == ("msi", {})
+    assert starts.parse("msi:t=-3", 0.0) == ("msi", {"t": -3.0})
     assert starts.parse("msi: s=0.5, t=-1e1", 0.0)[1] == {"s": 0.5, "t": -10.0}
-    assert starts.parse("bias:factor=0.9", 1.0) == (starts.STARTS["bias"], {"factor": 0.9})
+    assert starts.parse("bias:factor=0.9", 1.0) == ("bias", {"factor": 0.9})
     assert starts.parse("ova-primal:stop=strict", 0.0)[1] == {"stop": "strict"}
     assert starts.parse("tree:stop=loose", 0.0)[1] == {"stop": "loose"}
 
@@ -66,8 +68,8 @@ def test_options_are_read_from_the_string():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("msi:u=1", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:u=1' instead of a form like 'msi:s=1,t=-3'."),
-        ("msi:", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:' instead of a form like 'msi:s=1,t=-3'."),
+        ("msi:u=1", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:u=1' instead of the form 'name:option=value,option=value'."),
+        ("msi:", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:' instead of the form 'name:option=value,option=value'."),
         ("zero:t=1", "The 'start' parameter of OneVsAll: 'zero' takes no options. Got 'zero:t=1' instead"),
         ("msi:t=low", "The 'start' parameter of OneVsAll: the option 't' must be a number. Got 'low' instead."),
         ("msi:t=nan", "the option 't' must be a number. Got 'nan' instead."),
@@ -79,7 +81,7 @@ def test_options_are_read_from_the_string():
 def test_wrong_options_are_told_before_any_work(spec, message):
     clf = lt.OneVsAll(start=spec)
     with pytest.raises(InputError) as error:
-        clf.check_parameters()
+        clf._check_parameters()
     assert message in str(error.value)
 
 
@@ -106,10 +108,9 @@ def test_a_start_with_options_is_a_parameter_like_any_other(tmp_path):
 )
 def test_options_change_the_first_weights_and_not_the_optimum(spec, other):
     X, Y = random_problem(14, n=60, d=20)
-    problem = Problem.of(X, Y, 1.0)
-    assert np.abs(guess(spec, problem, [3]) - guess(other, problem, [3])).max() > 1e-3
+    assert np.abs(guess(spec, X, Y, [3]) - guess(other, X, Y, [3])).max() > 1e-3
     one, two = (lt.OneVsAll(solver="newton", start=s, tol=1e-6, prune=0).fit(X, Y) for s in (spec, other))
-    np.testing.assert_allclose(one.outcome_.objective, two.outcome_.objective, rtol=1e-6)
+    np.testing.assert_allclose(one.training_.objective, two.training_.objective, rtol=1e-6)
 
 
 # --- formulas --------------------------------------------------------------------------------------------------------
@@ -117,14 +118,14 @@ def test_options_change_the_first_weights_and_not_the_optimum(spec, other):
 
 def test_zero_is_zero():
     X, Y = random_problem(1)
-    assert (guess("zero", Problem.of(X, Y, 1.0), [1, 4]) == 0).all()
+    assert (guess("zero", X, Y, [1, 4]) == 0).all()
 
 
 @pytest.mark.parametrize(("spec", "factor"), [("bias", 2.0), ("bias:factor=0.9", 0.9)])
 @pytest.mark.parametrize("bias", [1.0, 0.25])
 def test_bias_scores_every_row_minus_its_factor(spec, factor, bias):
     X, Y = random_problem(1)
-    W = guess(spec, Problem.of(X, Y, bias), [0, 5])
+    W = guess(spec, X, Y, [0, 5], bias=bias)
     np.testing.assert_allclose(ref.augmented(X, bias) @ W.T, -factor)
     assert np.count_nonzero(W) == 2
 
@@ -133,9 +134,9 @@ def test_bias_scores_every_row_minus_its_factor(spec, factor, bias):
 @settings(deadline=None, max_examples=60)
 def test_msi_is_the_shortest_vector_that_separates_the_means(problem, bias, loss, options):
     X, Y = problem
-    p, A, y = Problem.of(X, Y, bias), ref.augmented(X, bias), signs(Y, 2)
+    A, y = ref.augmented(X, bias), signs(Y, 2)
     s, t = (0.5, -1.25) if options else (1.0, {"squared_hinge": -2.0, "logistic": -3.0}[loss])
-    W = guess(f"msi:{options}" if options else "msi", p, [2], loss=loss)
+    W = guess(f"msi:{options}" if options else "msi", X, Y, [2], loss=loss, bias=bias)
     means = np.stack([A[y > 0].mean(0), A.mean(0)])
     singular = np.linalg.svd(means / np.linalg.norm(means, axis=1, keepdims=True), compute_uv=False)[-1]
     if singular > 1e-3:
@@ -148,39 +149,78 @@ def test_msi_is_the_shortest_vector_that_separates_the_means(problem, bias, loss
 def test_msi_is_zero_where_no_separating_vector_exists():
     X, Y = random_problem(3)
     # label 0 has no positive row, label 1 no negative one
-    assert (guess("msi", Problem.of(X, Y, 1.0), [0, 1]) == 0).all()
+    assert (guess("msi", X, Y, [0, 1]) == 0).all()
     same = sp.csr_array(np.ones((6, 3), np.float32))  # all rows equal: the means are parallel
-    p = Problem.of(same, sp.csr_array(np.array([[1], [0], [0], [1], [0], [0]], np.int32)), 1.0)
-    assert (guess("msi", p, [0]) == 0).all()
+    assert (guess("msi", same, sp.csr_array(np.array([[1], [0], [0], [1], [0], [0]], np.int32)), [0]) == 0).all()
 
 
 def test_msi_when_positives_and_mean_are_orthogonal_equals_eq_27():
     X = sp.csr_array(np.array([[1, 0], [0, 1], [-1, 1], [0, 1]], np.float32))
     Y = sp.csr_array(np.array([[1], [0], [0], [0]], np.int32))
-    W = guess("msi", Problem.of(X, Y, 0.0), [0])
-    pbar, xbar, s, t = np.array([1.0, 0.0]), np.array([0.0, 0.75]), 1.0, msi.NEGATIVE_SCORE[LOSSES["squared_hinge"]]
+    W = guess("msi", X, Y, [0], bias=0.0)
+    pbar, xbar, s, t = np.array([1.0, 0.0]), np.array([0.0, 0.75]), 1.0, msi.NEWTON_NEGATIVE_SCORE[LOSSES["squared_hinge"]]
     expected = s / (pbar @ pbar) * pbar + (3 * t + s) / (4 * xbar @ xbar) * xbar
     np.testing.assert_allclose(W[0], expected)
+
+
+@given(
+    st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.floats(-1, 1), st.integers(0, 9), st.floats(0, 3), st.floats(-4, 0)
+)
+@settings(deadline=None)
+def test_both_copies_of_the_formula_agree_and_solve_its_equations(pp, xx, cosine, n_positive, s, t):
+    xp, n = cosine * np.sqrt(pp * xx), 10
+    u, v = msi_kernels.separating_coefficients(pp, xx, xp, n_positive, n, s, t)
+    assert (u, v) == dual_kernels.separating_coefficients(pp, xx, xp, n_positive, n, s, t)
+    assert msi_kernels.PARALLEL == dual_kernels.PARALLEL
+    if n_positive == 0 or 1 - cosine**2 < 1e-10:
+        assert (u, v) == (0.0, 0.0)
+    elif 1 - cosine**2 > 1e-6:
+        scale = 1 + abs(u) * (pp + abs(xp)) + abs(v) * (xx + abs(xp))
+        assert u * pp + v * xp == pytest.approx(s, abs=1e-12 * scale)
+        assert u * xp + v * xx == pytest.approx(t + (s - t) * n_positive / n, abs=1e-12 * scale)
+
+
+def all_negative_ratio(loss, A, C, w):
+    """|g(w)| / |g(0)| of the all-negative problem."""
+    y = -np.ones(len(A))
+    return np.linalg.norm(ref.gradient(loss, A, y, C, w)) / np.linalg.norm(ref.gradient(loss, A, y, C, 0 * w))
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 @pytest.mark.parametrize("bias", [0.0, 1.0])
 def test_ova_primal_solves_the_all_negative_problem(loss, bias):
     X, Y = text_like(1, n=150, d=80, L=10)
-    p, A, y, C, tol = Problem.of(X, Y, bias), ref.augmented(X, bias), -np.ones(150), 3.0, 0.1
-
-    def ratio(w):
-        at_zero = np.linalg.norm(ref.gradient(loss, A, y, C, 0 * w))
-        return np.linalg.norm(ref.gradient(loss, A, y, C, w)) / at_zero
-
-    strict, loose = (guess(f"ova-primal:stop={s}", p, [0, 7], loss=loss, C=C, tol=tol) for s in ("strict", "loose"))
-    tight = guess("ova-primal:stop=strict", p, [0], loss=loss, C=C, tol=1e-5)
+    A, C, tol = ref.augmented(X, bias), 3.0, 0.01
+    params = {"loss": loss, "bias": bias, "C": C}
+    strict, loose = (guess(f"ova-primal:stop={s}", X, Y, [0, 7], tol=tol, **params) for s in ("strict", "loose"))
+    tight = guess("ova-primal:stop=strict", X, Y, [0], tol=1e-5, **params)
     np.testing.assert_array_equal(strict[0], strict[1])  # the same for all labels
-    assert ratio(strict[0]) <= tol / 150
-    assert tol / 150 < ratio(loose[0]) <= tol
-    assert ref.objective(loss, A, y, C, tight[0]) == pytest.approx(ref.optimum(loss, A, y, C), rel=1e-6)
-    np.testing.assert_array_equal(guess("ova-primal", p, [0], loss=loss, C=C, tol=tol), loose[:1])
-    np.testing.assert_array_equal(guess("tree", p, [0], loss=loss, C=C, tol=tol), loose[:1])
+    assert all_negative_ratio(loss, A, C, strict[0]) <= tol / 150
+    assert tol / 150 < all_negative_ratio(loss, A, C, loose[0]) <= tol
+    assert ref.objective(loss, A, -np.ones(150), C, tight[0]) == pytest.approx(
+        ref.optimum(loss, A, -np.ones(150), C), rel=1e-6
+    )
+    np.testing.assert_array_equal(guess("ova-primal", X, Y, [0], tol=tol, **params), loose[:1])
+    np.testing.assert_array_equal(guess("tree", X, Y, [0], tol=tol, **params), loose[:1])
+
+
+@pytest.mark.parametrize("start", ["ova-primal", "tree", "ova-primal:stop=strict"])
+@pytest.mark.parametrize("solver", ["newton", "dual"])
+@pytest.mark.parametrize("tol", [None, DENSE_TOL, 5.0])
+def test_ova_primal_on_dense_features_is_not_the_zero_start(start, solver, tol):
+    """`tol` is 1 there by default, and zero satisfies |g(w)| <= |g(0)|. The all-negative problem needs a smaller one."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 20)).astype(np.float32) + 1
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    Y = sp.csr_array((rng.random((200, 5)) < 0.1).astype(np.int32))
+    problem = problem_of(X, Y, solver=solver, start=start, tol=tol)
+    assert problem.X.is_dense
+    w = problem.start.w
+    A = np.hstack([X, np.ones((200, 1))])
+    assert np.linalg.norm(w) > 0.5
+    assert all_negative_ratio("squared_hinge", A, 1.0, w) <= 0.01
+    if solver == "dual":
+        np.testing.assert_allclose(problem.first.base, A @ w, atol=1e-5)
 
 
 # --- the tree --------------------------------------------------------------------------------------------------------
@@ -192,61 +232,66 @@ def distances(dense):
     return (columns[:, None, :] != columns[None, :, :]).sum(axis=2)
 
 
-def check_is_tree(order, parent):
-    assert sorted(order) == list(range(len(parent)))
-    place = np.empty(len(parent), int)
-    place[order] = np.arange(len(parent))
-    below = parent != tree.ROOT
-    assert (place[parent[below]] < place[below.nonzero()[0]]).all(), "parents come before their children"
+def check_is_tree(order, parent, labels):
+    assert sorted(order) == labels.tolist()
+    place = np.full(len(parent), -1)
+    place[order] = np.arange(len(order))
+    below = np.flatnonzero(parent != ROOT)
+    assert set(below.tolist()) | set(parent[below].tolist()) <= set(labels.tolist())
+    assert (place[parent[below]] < place[below]).all(), "parents come before their children"
 
 
 @given(binary_rows)
 @settings(deadline=None, max_examples=150)
 def test_spanning_tree_is_as_light_as_one_over_all_pairs(dense):
-    order, parent = tree.spanning_tree(labels_only(dense))
-    check_is_tree(order, parent)
+    positives, n, labels = positives_of(dense)
+    order, parent = label_tree.spanning_tree(positives, n, labels)
+    check_is_tree(order, parent, labels)
     pairs = distances(dense)
-    weight = sum(pairs[label, above] for label, above in enumerate(parent))  # ROOT is the last row
+    weight = sum(pairs[label, parent[label]] for label in labels)  # ROOT is the last row
     shifted = minimum_spanning_tree(pairs + 1.0 - np.eye(len(pairs)))  # plus one, as zero means no edge
-    assert weight == shifted.sum() - len(parent)
+    assert weight == shifted.sum() - len(parent)  # twins are at distance 0 of each other
 
 
 @given(binary_rows)
 @settings(deadline=None, max_examples=100)
 def test_edges_are_few_and_weigh_the_hamming_distance(dense):
-    problem, pairs = labels_only(dense), distances(dense)
-    p, q, distance = tree.edges(problem)
+    positives, n, labels = positives_of(dense)
+    pairs = distances(dense)
+    p, q, distance = label_tree.edges(positives, n, labels)
     np.testing.assert_array_equal(distance, pairs[p, q])
     assert len(set(zip(p.tolist(), q.tolist(), strict=True))) == len(p)
-    assert len(p) <= problem.n_labels + (dense.sum(axis=1) ** 2).sum() / 2  # Theorem 3.3
+    assert len(p) <= dense.shape[1] + (dense.sum(axis=1) ** 2).sum() / 2  # Theorem 3.3
 
 
 def test_edges_do_not_depend_on_how_many_pairs_are_made_at_a_time(monkeypatch):
     _, Y = text_like(5, n=80, L=40)
-    problem = labels_only(Y.toarray())
-    expected = tree.edges(problem)
+    arguments = positives_of(Y.toarray())
+    expected = label_tree.edges(*arguments)
     for pairs in (1, 7, 100):
-        monkeypatch.setattr(tree, "PAIRS", pairs)
-        for one, two in zip(expected, tree.edges(problem), strict=True):
+        monkeypatch.setattr(label_tree, "PAIRS", pairs)
+        for one, two in zip(expected, label_tree.edges(*arguments), strict=True):
             np.testing.assert_array_equal(one, two)
 
 
-def test_labels_on_the_same_rows_hang_below_the_first_of_them():
-    a, b, none = [1, 1, 1, 0, 0, 0], [0, 0, 1, 1, 1, 1], [0] * 6
-    order, parent = tree.spanning_tree(labels_only(np.array([none, a, b, a, none, a, b]).T))
-    check_is_tree(order, parent)
-    assert parent.tolist() == [tree.ROOT, tree.ROOT, tree.ROOT, 1, 0, 1, 2]
+def test_only_the_first_of_labels_on_the_same_rows_is_in_the_tree():
+    a, b, none = [1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0], [0] * 6
+    positives, n, labels = positives_of(np.array([none, a, b, a, none, a, b]).T)
+    assert labels.tolist() == [0, 1, 2]
+    order, parent = label_tree.spanning_tree(positives, n, labels)
+    check_is_tree(order, parent, labels)
+    assert parent.tolist() == [ROOT, ROOT, 1, ROOT, ROOT, ROOT, ROOT]
 
 
 @given(st.lists(st.integers(-1, 10**6), min_size=1, max_size=60), st.integers(1, 9))
 @settings(deadline=None)
 def test_cutting_bounds_subtrees_and_keeps_the_rest(draws, most):
     parent = np.array([-1 if draw < 0 or label == 0 else draw % label for label, draw in enumerate(draws)])
-    cut = tree.cut(np.arange(len(parent)), parent, most)
-    assert set(cut[cut != parent].tolist()) <= {tree.ROOT}
+    cut = label_tree.cut(np.arange(len(parent)), parent, most)
+    assert set(cut[cut != parent].tolist()) <= {ROOT}
     top = [0] * len(cut)
     for label, above in enumerate(cut):
-        top[label] = label if above == tree.ROOT else top[above]
+        top[label] = label if above == ROOT else top[above]
     assert max(np.bincount(top)) <= most
     if most >= len(parent):
         np.testing.assert_array_equal(cut, parent)
@@ -254,90 +299,87 @@ def test_cutting_bounds_subtrees_and_keeps_the_rest(draws, most):
 
 def test_a_chain_is_cut_into_the_fewest_pieces():
     parent = np.arange(10) - 1
-    assert tree.cut(np.arange(10), parent, 4).tolist().count(tree.ROOT) == 3
+    assert label_tree.cut(np.arange(10), parent, 4).tolist().count(ROOT) == 3
 
 
-def walked(parent, labels):
-    """The labels in the order of `Tree.walk`, what each began from, and the most solutions held at a time."""
-    start = object.__new__(tree.Tree)
-    start.w, start.parent = np.array([-1.0]), parent
-    start.problem = Problem.of(sp.csr_array((1, 1), dtype=np.float32), sp.csr_array((1, len(parent)), dtype=int), 0.0)
-    order, began, held, most = [], {}, [], 0
-    for chunk, W in start.walk(np.array(labels)):
+class MinusOne:
+    """A start for one feature: every label begins at -1."""
+
+    def weights(self, data, labels, out):
+        out[:] = -1.0
+
+
+def walked(parent):
+    """The labels in the order of `walk`, what each began from, and the most solutions held at a time."""
+    began, held, most = {}, [], 0
+    walk = order.walk(SimpleNamespace(D=1), MinusOne(), np.arange(len(parent)), parent)
+    visited = []
+    for chunk, W in walk:
         held = [each for each in held if each() is not None and each() is not W] + [weakref.ref(W)]
         most = max(most, len(held))
-        order += chunk.tolist()
+        visited += chunk.tolist()
         began.update(zip(chunk.tolist(), W[:, 0].tolist(), strict=True))
         W[:, 0] = chunk  # the "solution" of a label is its number
-    return order, began, most
+    return visited, began, most
 
 
 @pytest.mark.parametrize(("n", "children", "most"), [(1, 1, 1), (6, 5, 2), (40, 3, 4), (255, 2, 8), (200, 1, 1)])
 def test_every_label_begins_at_its_parents_solution_and_few_are_held(n, children, most):
     parent = (np.arange(n) - 1) // children  # a full tree; with one child each, a chain
-    order, began, held = walked(parent, range(n))
-    assert sorted(order) == list(range(n))
+    visited, began, held = walked(parent)
+    assert sorted(visited) == list(range(n))
     assert [began[label] for label in range(n)] == parent.tolist()  # the root's weights are -1
     assert held <= most <= 1 + math.log2(n)
 
 
-def test_parents_that_were_not_asked_for_are_solved_first():
-    parent = np.array([-1, 0, 1, 1, -1, 4, -1])
-    order, began, _ = walked(parent, [3, 6])
-    assert sorted(order) == [0, 1, 3, 6]
-    assert (began[3], began[1], began[0], began[6]) == (1, 0, -1, -1)
-
-
-@given(st.lists(st.integers(-1, 10**6), min_size=1, max_size=80), st.integers(1, 20))
+@given(st.lists(st.integers(-1, 10**6), min_size=1, max_size=40))
 @settings(deadline=None)
-def test_blocks_are_whole_subtrees(draws, size):
-    parent = np.array([-1 if draw < 0 or label == 0 else draw % label for label, draw in enumerate(draws)])
-    start = object.__new__(tree.Tree)
-    start.parent = tree.cut(np.arange(len(parent)), parent, 12)
-    blocks = start.blocks(size)
-    assert sorted(np.concatenate(blocks).tolist()) == list(range(len(parent)))
-    assert max(map(len, blocks)) < size + 12
-    for block in blocks:
-        assert set(start.parent[block].tolist()) <= {tree.ROOT, *block.tolist()}
+def test_every_forest_is_walked_from_parents_to_children(draws):
+    parent = np.array([ROOT if draw < 0 or label == 0 else draw % label for label, draw in enumerate(draws)])
+    visited, began, held = walked(parent)
+    assert sorted(visited) == list(range(len(parent)))
+    assert [began[label] for label in range(len(parent))] == parent.tolist()
+    assert held <= 1 + math.log2(len(parent))
 
 
 # --- the tree and Newton ---------------------------------------------------------------------------------------------
 
 
-def test_a_label_on_the_rows_of_its_parent_takes_no_step():
-    X, Y = text_like(2)
-    twice = sp.csr_array(sp.hstack([Y, Y]))
-    W, outcome = newton_of(X, twice, "tree", prune=0.05).solve(np.arange(120))  # unpruned solutions are handed on
-    assert (outcome.n_iter[:60] > 0).all()
-    assert (outcome.n_iter[60:] == 0).all()
-    assert (W[:60] != W[60:]).nnz == 0
-
-
 class Spy:
-    """Walks as another start does, and writes down where labels begin and end."""
+    """Passes on what `walk` gives, and writes down where labels begin and end."""
 
-    def __init__(self, start):
-        self.start, self.first, self.last = start, {}, {}
+    def __init__(self, monkeypatch):
+        self.walk, self.first, self.last = order.walk, {}, {}
+        monkeypatch.setattr(newton, "walk", self)
 
-    def walk(self, labels):
-        for chunk, W in self.start.walk(labels):
+    def __call__(self, *arguments):
+        for chunk, W in self.walk(*arguments):
             self.first.update(zip(chunk.tolist(), W.copy(), strict=True))
             yield chunk, W
             self.last.update(zip(chunk.tolist(), W.copy(), strict=True))
 
 
-def test_labels_begin_at_their_parents_unpruned_solution():
+def test_labels_begin_at_their_parents_unpruned_solution(monkeypatch):
     X, Y = text_like(3)
-    solver = newton_of(X, Y, "tree", prune=0.05)
-    spy = Spy(solver.start)
-    pruned, _ = replace(solver, start=spy).solve(np.arange(60))
-    below = np.flatnonzero(solver.start.parent != tree.ROOT)
-    assert len(below) > 10
-    for label in range(60):
-        above = solver.start.parent[label]
-        expected = solver.start.w if above == tree.ROOT else spy.last[above]
+    problem, spy = problem_of(X, Y, solver="newton", start="tree", prune=0.05), Spy(monkeypatch)
+    pruned = solve_labels(problem, problem.labels)
+    sizes = dict(zip(pruned.items.tolist(), np.diff(pruned.arrays["indptr"]).tolist(), strict=True))
+    assert (problem.parent != ROOT).sum() > 10
+    for label in problem.labels.tolist():
+        above = int(problem.parent[label])
+        expected = problem.start.w if above == ROOT else spy.last[above]
         np.testing.assert_array_equal(spy.first[label], expected)
-        assert np.count_nonzero(spy.last[label]) > pruned[[label]].nnz > 0
+        assert np.count_nonzero(spy.last[label]) > sizes[label] > 0
+
+
+def test_labels_on_the_same_rows_are_solved_once():
+    X, Y = text_like(2)
+    for start in ("tree", "msi"):
+        clf = lt.OneVsAll(solver="newton", start=start).fit(X, sp.csr_array(sp.hstack([Y, Y])))
+        once = lt.OneVsAll(solver="newton", start=start).fit(X, Y)
+        for half in (slice(0, 60), slice(60, 120)):
+            assert (clf.model_.W[half] != once.model_.W).nnz == 0
+            np.testing.assert_array_equal(clf.training_.objective[half], once.training_.objective)
 
 
 def test_without_shared_rows_tree_is_ova_primal():
@@ -346,28 +388,30 @@ def test_without_shared_rows_tree_is_ova_primal():
     tree_fit, plain = (lt.OneVsAll(solver="newton", start=s).fit(X, Y) for s in ("tree", "ova-primal"))
     for name in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(tree_fit.model_.W, name), getattr(plain.model_.W, name))
-    np.testing.assert_array_equal(tree_fit.outcome_.n_iter, plain.outcome_.n_iter)
+    np.testing.assert_array_equal(tree_fit.training_.n_iter, plain.training_.n_iter)
 
 
 @pytest.mark.parametrize("start", sorted(starts.STARTS))
 def test_threads_blocks_and_company_do_not_change_a_byte(monkeypatch, start):
     X, Y = text_like(6, n=120, d=100, L=50)
-    monkeypatch.setattr(tree, "SUBTREE_LABELS", 5)
+    monkeypatch.setattr(label_tree, "SUBTREE_LABELS", 5)
 
     def fitted(n_jobs):
         clf = lt.OneVsAll(solver="newton", start=start, n_jobs=n_jobs).fit(X, Y)
-        W = clf.model_.W
-        return [part.tobytes() for part in (W.data, W.indices, W.indptr, *vars(clf.outcome_).values())]
+        W, record = clf.model_.W, clf.training_
+        arrays = (W.data, W.indices, W.indptr, record.status, record.n_iter, *record.figures.values())
+        return [array.tobytes() for array in arrays]
 
     expected = fitted(1)
     for n_jobs, block, dense in [(1, 1, 1), (2, 3, 500), (4, 17, 10**7), (2, 256, 101)]:
         monkeypatch.setattr(newton, "BLOCK_LABELS", block)
-        monkeypatch.setattr(base, "DENSE_WEIGHTS", dense)
+        monkeypatch.setattr(order, "DENSE_WEIGHTS", dense)
         assert fitted(n_jobs) == expected
-    every, _ = newton_of(X, Y, start).solve(np.arange(50))
-    for label in range(0, 50, 7):
-        some, _ = newton_of(X, Y, start).solve(np.array([label, (label + 20) % 50]))
-        assert (some != every[[label, (label + 20) % 50]]).nnz == 0
+    problem = problem_of(X, Y, solver="newton", start=start)
+    whole = lt.OneVsAll(solver="newton", start=start).fit(X, Y).model_.W
+    for block in order.subtree_blocks(problem.labels, problem.parent, 1):
+        part = solve_labels(problem, block)
+        assert (weights_of(part, problem.D) != whole[part.items]).nnz == 0
 
 
 def test_good_starts_take_fewer_steps_and_predict_the_same():
@@ -376,8 +420,8 @@ def test_good_starts_take_fewer_steps_and_predict_the_same():
     steps, active, precision = {}, {}, {}
     for start in starts.STARTS:
         clf = lt.OneVsAll(1.0, solver="newton", start=start).fit(X[train], Y[train])
-        steps[start], active[start] = clf.outcome_.n_iter.mean(), clf.outcome_.n_active.mean()
-        precision[start] = metrics.precision_at_k(sp.csr_array(Y[test]), clf.predict_topk(X[test], 3), 3)
+        steps[start], active[start] = clf.training_.n_iter.mean(), clf.training_.n_active.mean()
+        precision[start] = metrics.precision_curve(sp.csr_array(Y[test]), clf.predict_topk(X[test], 3), 3)
     assert max(steps[each] for each in ("msi", "ova-primal", "tree")) < 0.92 * steps["zero"]
     assert max(active[each] for each in ("msi", "ova-primal", "tree", "bias")) < 0.9 * active["zero"]
     assert active["msi"] == min(active.values())

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Problem
+from longtail import parallel
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Samples
+from longtail.methods.pd_sparse.search import Search
 
 
 def make(X, Y, *, C=1.0, lam=0.1, parts=1, returned=1, sampled=False, bias=0.0, seed=0, threads=1):
     rng = np.random.default_rng(seed)
-    solver = FrankWolfe(
-        Problem.of(X, Y, bias, rng),
-        parts=parts,
-        sampled=sampled,
-        returned=returned,
-        rng=rng,
-        run=lambda task, blocks: list(map(task, blocks)),
-        threads=threads,
-    )
+    search = Search("sampled" if sampled else "part", parts, returned, sampled)
+    solver = FrankWolfe(Samples.of(X, Y, bias, rng), search, rng, parallel.Team(threads))
     solver.start(C, lam)
     return solver
 
@@ -25,36 +20,36 @@ def make(X, Y, *, C=1.0, lam=0.1, parts=1, returned=1, sampled=False, bias=0.0, 
 def trained(X, Y, passes, **settings):
     solver = make(X, Y, **settings)
     for _ in range(passes):
-        solver.run_pass(solver.problem.active)
+        solver.run_pass(solver.samples.with_loss)
     return solver
 
 
 def dense_alphas(solver):
     """A (n, K), in the labels' own numbers."""
-    members, problem = solver.members, solver.problem
-    A = np.zeros((problem.n_samples, problem.n_labels))
-    for i in range(problem.n_samples):
+    members, samples = solver.members, solver.samples
+    A = np.zeros((samples.n_samples, samples.n_labels))
+    for i in range(samples.n_samples):
         start, size = int(members.start[i]), int(members.size[i])
         held = members.held[start : start + size]
         A[i, held["label"]] = held["alpha"]
-    return A[:, problem.number_of]
+    return A[:, samples.number_of]
 
 
 def dense_tables(solver):
     """V (d, K) as the tables hold it, in the labels' own numbers."""
-    weights, V = solver.weights, np.zeros((solver.problem.n_features, solver.problem.n_labels))
+    weights, V = solver.weights, np.zeros((solver.samples.n_features, solver.samples.n_labels))
     for j in range(len(V)):
         start = int(weights.start[j])
         table = weights.slots[start : start + int(weights.mask[j]) + 1]
         used = table[table["label"] != 0xFFFFFFFF]
         assert len(used) == weights.filled[j] == len(np.unique(used["label"]))
         V[j, used["label"]] = used["v"]
-    return V[:, solver.problem.number_of]
+    return V[:, solver.samples.number_of]
 
 
 def dense_lists(solver):
     """W (d, K) as the search sees it, in the labels' own numbers."""
-    weights, W = solver.weights, np.zeros((solver.problem.n_features, solver.problem.n_labels))
+    weights, W = solver.weights, np.zeros((solver.samples.n_features, solver.samples.n_labels))
     for j in range(len(W)):
         if weights.row_of[j] != 0xFFFFFFFF:
             W[j] = weights.rows[weights.row_of[j]]
@@ -64,4 +59,4 @@ def dense_lists(solver):
             entries = weights.entries[start : start + size]
             assert (entries["label"] // weights.part_width == part).all()
             W[j, entries["label"]] = entries["w"]
-    return W[:, solver.problem.number_of]
+    return W[:, solver.samples.number_of]

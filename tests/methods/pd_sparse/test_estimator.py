@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 from typer.testing import CliRunner
 
 import longtail as lt
 from longtail.cli import app
 from longtail.errors import InputError
-from longtail.methods.pd_sparse import path
+from longtail.methods.pd_sparse import STAGES, stages
+from longtail.training import Status
 from tests.methods.one_vs_all.problems import random_problem, text_like
 
 
@@ -21,8 +24,15 @@ def bytes_of(clf):
     return [part.tobytes() for part in (W.data, W.indices, W.indptr)]
 
 
-def stages(clf):
-    return [done.stage for done in clf.history_]
+def stages_of(clf):
+    """The stage of every pass, by name."""
+    return [STAGES[code] for code in clf.training_.pass_stage]
+
+
+def figure(clf, name, stage):
+    """A figure of the passes of one stage."""
+    chosen = clf.training_.pass_stage == STAGES.index(stage)
+    return clf.training_.figures[name][chosen].tolist()
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +46,8 @@ def text():
 def test_threads_do_not_change_a_byte(text, search):
     models = [lt.PDSparse(search=search, n_jobs=n_jobs, max_iter=3).fit(*text) for n_jobs in (1, 2, 4)]
     assert len({tuple(bytes_of(clf)) for clf in models}) == 1
-    assert len({repr(clf.history_) for clf in models}) == 1
+    for name, values in models[0].training_.figures.items():
+        assert all(clf.training_.figures[name].tobytes() == values.tobytes() for clf in models), name
     assert models[0].score(*text) > 0.5
 
 
@@ -50,27 +61,29 @@ def test_the_seed_decides(text):
 
 def test_the_best_pair_of_the_path_is_taken(text):
     clf = lt.PDSparse(C=[5, 0.001], lam=(0.02, 100.0), post_solve=False).fit(*text)
-    tried = [(done.C, done.lam) for done in clf.history_ if done.stage == "path"]
+    tried = list(zip(figure(clf, "pass_C", "path"), figure(clf, "pass_lam", "path"), strict=True))
     expected = [(0.001, 100.0), (0.001, 0.02), (5.0, 100.0), (5.0, 0.02)]
-    assert tried == [pair for pair in expected for _ in range(path.PROBE_PASSES)]
+    assert tried == [pair for pair in expected for _ in range(stages.PROBE_PASSES)]
     assert (clf.C_, clf.lam_) == (5.0, 0.02)
-    ends = {(done.C, done.lam): done.precision for done in clf.history_ if done.stage == "path"}
+    ends = dict(zip(tried, figure(clf, "pass_precision", "path"), strict=True))
     assert max(ends, key=ends.__getitem__) == (5.0, 0.02)
 
 
 def test_the_path_of_the_paper_in_one_call(text):
     clf = lt.PDSparse(C=1, lam=(10, 1, 0.1, 0.01)).fit(*text)
     assert clf.lam_ in (0.1, 0.01)
-    assert [done.lam for done in clf.history_ if done.stage == "path"][:: path.PROBE_PASSES] == [10, 1, 0.1, 0.01]
-    with pytest.raises(InputError, match="4 values of C and lam can only be told apart by held-out rows"):
-        lt.PDSparse(C=1, lam=(10, 1, 0.1, 0.01), validation=0).fit(*text)
+    assert figure(clf, "pass_lam", "path")[:: stages.PROBE_PASSES] == [10, 1, 0.1, 0.01]
+    with pytest.raises(InputError, match="4 pairs of C and lam can only be compared on held-out rows"):
+        lt.PDSparse(C=1, lam=(10, 1, 0.1, 0.01), early_stopping=False).fit(*text)
 
 
 def test_auto_chooses_c_and_scales_lam_with_it(text):
     clf = lt.PDSparse().fit(*text)
     assert clf.C_ in (1.0, 10.0)
     assert clf.lam_ == pytest.approx(0.02 * clf.C_)
-    assert clf.n_iter_ == sum(stage in ("train", "refit") for stage in stages(clf))
+    assert clf.n_iter_ == sum(stage in ("train", "refit") for stage in stages_of(clf))
+    assert clf.training_.settings["C"] == [1.0, 10.0]
+    assert clf.training_.settings["lam"] == pytest.approx([0.02, 0.2])
     few = lt.PDSparse().fit(np.eye(4), [0, 1, 2, 3])
     assert (few.C_, few.lam_) == (10.0, 0.2)
     assert few.predict(np.eye(4)).tolist() == [0, 1, 2, 3]
@@ -78,57 +91,65 @@ def test_auto_chooses_c_and_scales_lam_with_it(text):
 
 def test_training_stops_after_three_passes_without_gain_and_keeps_the_best(text, monkeypatch):
     scores = iter([0.1, 0.4, 0.3, 0.2, 0.4, 0.9, 0.9])
-    monkeypatch.setattr(path.Path, "precision", lambda self: next(scores))
-    monkeypatch.setattr(path.Path, "_refit", lambda self, passes, post_solve: None)
-    monkeypatch.setattr(path, "REFIT_SHARE", 1.0)
+    monkeypatch.setattr(stages.StagedTraining, "precision", lambda self: next(scores))
+    monkeypatch.setattr(stages.StagedTraining, "_refit", lambda self, passes, post_solve: None)
+    monkeypatch.setattr(stages, "REFIT_SHARE", 1.0)
     clf = lt.PDSparse(C=5.0, lam=0.1, max_iter=20, post_solve=False).fit(*text)
-    assert stages(clf) == ["train"] * 5
-    monkeypatch.setattr(path.Path, "precision", lambda self: 0.5 + 0.1 * len(self.history))
+    assert stages_of(clf) == ["train"] * 5
+    assert clf.training_.counts() == {Status.EARLY_STOPPED: 1}
+    monkeypatch.setattr(stages.StagedTraining, "precision", lambda self: 0.5 + 0.1 * len(self.history))
     best = lt.PDSparse(C=5.0, lam=0.1, max_iter=3, post_solve=False).fit(*text)
-    assert stages(best) == ["train"] * 2
+    assert stages_of(best) == ["train"] * 2
+    assert best.training_.counts() == {Status.COMPLETED: 1}
     np.testing.assert_allclose(clf.model_.W.toarray(), best.model_.W.toarray(), atol=1e-4)
+    monkeypatch.setattr(stages.StagedTraining, "precision", lambda self: 0.5 + 0.1 * len(self.history))
+    last = lt.PDSparse(C=5.0, lam=0.1, max_iter=6, post_solve=False).fit(*text)
+    assert stages_of(last) == ["train"] * 5
+    assert abs(last.model_.W - best.model_.W).max() > 0.01  # the last weights would not have passed
 
 
 def test_held_out_rows_are_learned_from_in_the_end_where_they_are_many(text):
-    clf = lt.PDSparse(C=5.0, lam=0.1, validation=0.2, post_solve=False).fit(*text)
-    precisions = [done.precision for done in clf.history_ if done.stage == "train"]
-    assert stages(clf) == ["train"] * len(precisions) + ["refit"] * (1 + int(np.argmax(precisions)))
-    assert {done.rows for done in clf.history_ if done.stage == "train"} == {480}
-    assert {done.rows for done in clf.history_ if done.stage == "refit"} == {600}
-    few = lt.PDSparse(C=5.0, lam=0.1, validation=0.04, post_solve=False, max_iter=4).fit(*text)
-    assert stages(few) == ["train"] * 3 + ["refit"]
-    assert [done.rows for done in few.history_] == [576] * 3 + [600]
+    clf = lt.PDSparse(C=5.0, lam=0.1, validation_fraction=0.2, post_solve=False).fit(*text)
+    precisions = figure(clf, "pass_precision", "train")
+    assert stages_of(clf) == ["train"] * len(precisions) + ["refit"] * (1 + int(np.argmax(precisions)))
+    assert set(figure(clf, "pass_rows", "train")) == {480}
+    assert set(figure(clf, "pass_rows", "refit")) == {600}
+    few = lt.PDSparse(C=5.0, lam=0.1, validation_fraction=0.04, post_solve=False, max_iter=4).fit(*text)
+    assert stages_of(few) == ["train"] * 3 + ["refit"]
+    assert few.training_.pass_rows.tolist() == [576] * 3 + [600]
 
 
-def test_rows_to_hold_out_can_be_named(text, monkeypatch):
+def test_held_out_rows_are_not_learned_from_before_the_refit(text, monkeypatch):
+    """Labels of held-out rows are changed, and the weights stay the same."""
     X, Y = text
-    named = {"C": 5.0, "lam": 0.1, "validation": np.arange(10, 35), "post_solve": False, "max_iter": 2}
-    monkeypatch.setattr(path.Path, "_refit", lambda self, passes, post_solve: None)
-    clf = lt.PDSparse(**named).fit(X, Y)
-    assert [done.rows for done in clf.history_] == [575]
+    monkeypatch.setattr(stages.StagedTraining, "_refit", lambda self, passes, post_solve: None)
+    params = {"C": 5.0, "lam": 0.1, "post_solve": False, "max_iter": 1, "n_iter_no_change": 1}
+    clf = lt.PDSparse(**params)
+    problem = clf._problem(X, Y)
     Y_other = Y.tolil()
-    Y_other[10:35] = 0
-    Y_other[10:35, 3] = 1
-    assert bytes_of(lt.PDSparse(**named).fit(X, sp.csr_array(Y_other))) == bytes_of(clf)
-    for rows in ([600], [-1], [0.5], [[1, 2]]):
-        with pytest.raises(InputError, match="'validation' parameter of PDSparse must be a list of row numbers from 0"):
-            lt.PDSparse(validation=rows).fit(X, Y)
+    for i in problem.held_out.rows:
+        n_labels = len(Y_other.rows[i])
+        Y_other[i] = 0
+        Y_other[i, :n_labels] = 1
+    assert len(problem.held_out.rows) == 60
+    assert (Y_other.tocsr() != Y).nnz > 50
+    assert bytes_of(lt.PDSparse(**params).fit(X, sp.csr_array(Y_other))) == bytes_of(clf.fit(X, Y))
 
 
 @pytest.mark.parametrize("many", [False, True])
 def test_the_post_solve_is_kept_only_where_held_out_rows_agree(text, monkeypatch, many):
-    monkeypatch.setattr(path, "REFIT_SHARE", 0.0 if many else 1.0)
+    monkeypatch.setattr(stages, "REFIT_SHARE", 0.0 if many else 1.0)
     models = {}
     for gain in (1.0, -1.0):
         passes = [0.2] * (2 if many else 1)
         steps = iter([*passes, 0.2, 0.2 + gain, 0.9, 0.9])  # passes, before and after the post-solve, refit
         with monkeypatch.context() as patch:
-            patch.setattr(path.Path, "precision", lambda self, steps=steps: next(steps))
+            patch.setattr(stages.StagedTraining, "precision", lambda self, steps=steps: next(steps))
             models[gain] = lt.PDSparse(C=5.0, lam=0.5, max_iter=2).fit(*text)
         assert models[gain].lam_ == 0.5
     expected = ["train"] * len(passes) + ["post-solve", "refit"]
-    assert stages(models[-1.0]) == expected
-    assert stages(models[1.0]) == [*expected, "post-solve"]
+    assert stages_of(models[-1.0]) == expected
+    assert stages_of(models[1.0]) == [*expected, "post-solve"]
     kept, undone = models[1.0].model_.W, models[-1.0].model_.W
     assert kept.nnz <= undone.nnz
     assert abs(kept).sum() > abs(undone).sum()  # the same weights, no longer pulled towards zero
@@ -141,21 +162,42 @@ def test_larger_lam_means_fewer_weights(text):
 
 
 def test_the_history_tells_what_happened(text):
-    clf = lt.PDSparse(C=5.0, lam=0.1, validation=0, max_iter=50, tol=0.01, post_solve=False).fit(*text)
-    objectives = [done.objective for done in clf.history_]
+    clf = lt.PDSparse(C=5.0, lam=0.1, early_stopping=False, max_iter=50, tol=0.01, post_solve=False).fit(*text)
+    objectives = clf.training_.pass_objective
     assert len(objectives) < 50
     assert (np.diff(objectives) < 0).all()
     assert objectives[-2] - objectives[-1] <= 0.01 * abs(objectives[-1])
-    assert all(np.isnan(done.precision) for done in clf.history_)
-    last = clf.history_[-1]
-    assert last.k_W * 500 == pytest.approx(clf.model_.W.nnz)
-    assert 1 < last.k_A < 30
+    assert np.isnan(clf.training_.pass_precision).all()
+    assert clf.training_.pass_k_W[-1] * 500 == pytest.approx(clf.model_.W.nnz)
+    assert 1 < clf.training_.pass_k_A[-1] < 30
+    assert clf.training_.counts() == {Status.CONVERGED: 1}
+    with pytest.warns(ConvergenceWarning, match="1 model stopped at max_iter before reaching the tolerance"):
+        short = lt.PDSparse(C=5.0, lam=0.1, early_stopping=False, max_iter=2, tol=0).fit(*text)
+    assert short.training_.counts() == {Status.MAX_ITER: 1}
+    assert short.n_iter_ == 2
+
+
+def test_a_loaded_model_has_its_record(text, tmp_path):
+    clf = lt.PDSparse(max_iter=2).fit(*text)
+    clf.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    assert (loaded.C_, loaded.lam_, loaded.n_iter_) == (clf.C_, clf.lam_, clf.n_iter_)
+    assert loaded.training_.settings == clf.training_.settings
+    assert stages_of(loaded) == stages_of(clf)
+    assert set(loaded.training_.figures) == {
+        "C", "lam", "pass_stage", "pass_C", "pass_lam", "pass_rows", "pass_precision", "pass_objective", "pass_k_A",
+        "pass_k_W",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("rows", "passes"), [(20, 100), (600, 66)])
 def test_few_rows_are_visited_more_often(text, rows, passes):
     X, Y = text
-    clf = lt.PDSparse(C=5.0, lam=0.1, validation=0, tol=0).fit(X[:rows], Y[:rows])
+    clf = lt.PDSparse(C=5.0, lam=0.1, early_stopping=False, tol=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        clf.fit(X[:rows], Y[:rows])
+    assert clf.training_.settings["max_iter"] == passes
     assert 4 < clf.n_iter_ <= passes  # fewer where no pass lowers the objective any more
 
 
@@ -192,10 +234,10 @@ def test_memory_is_that_of_the_nonzeros():
     assert peak < 36e6
 
 
-def test_progress_rises_to_all_labels(text):
+def test_progress_rises_to_one(text):
     seen = []
-    lt.PDSparse(max_iter=2).fit(*text, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (250, 250)
+    lt.PDSparse(max_iter=2).fit(*text, progress=seen.append)
+    assert seen[-1] == 1.0
     assert seen == sorted(seen)
     assert len(seen) > 20
 
@@ -217,11 +259,11 @@ def test_features_of_extreme_size_stay_finite():
         ("lam", True, '"auto" or one or more numbers of at least 0'),
         ("lam", None, '"auto" or one or more numbers of at least 0'),
         ("search", "all", "one of 'part', 'exact', 'sampled'"),
-        ("nu", 0, "a whole number of at least 1"),
-        ("returned", 1.5, "a whole number of at least 1"),
         ("max_iter", 0, "a whole number of at least 1"),
         ("tol", -1, "a number of at least 0"),
-        ("validation", 1.0, "a share below 1 or an array of row numbers"),
+        ("early_stopping", 1, "True or False"),
+        ("validation_fraction", 1.0, "a number above 0 and below 1"),
+        ("n_iter_no_change", 0, "a whole number of at least 1"),
         ("post_solve", 1, "True or False"),
         ("random_state", -1, "None, a whole number from 0 to 2^32 - 1 or a RandomState"),
         ("bias", -1, "a number of at least 0"),
@@ -231,6 +273,30 @@ def test_bad_parameters_are_named_at_fit(name, value, wanted):
     with pytest.raises(InputError) as error:
         lt.PDSparse(**{name: value}).fit([[1.0]], ["a"])
     assert str(error.value) == f"The '{name}' parameter of PDSparse must be {wanted}. Got {value!r} instead."
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ("part:parts=0", "the option 'parts' must be a whole number of at least 1. Got 0 instead."),
+        ("exact:returned=1.5", "the option 'returned' must be a whole number. Got '1.5' instead."),
+        ("exact:parts=2", "'exact' takes 'returned'. Got 'exact:parts=2' instead of the form"),
+    ],
+)
+def test_bad_options_of_a_search(search, message):
+    with pytest.raises(InputError) as error:
+        lt.PDSparse(search=search).fit([[1.0]], ["a"])
+    assert str(error.value).startswith(f"The 'search' parameter of PDSparse: {message}")
+
+
+def test_options_of_a_search_are_used(text):
+    def settings(search):
+        return lt.PDSparse(C=1.0, search=search, max_iter=1).fit(*text).training_.settings["search"]
+
+    assert settings("part") == "part:parts=2,returned=4"  # parts of at least 100 of 250 labels
+    assert settings("part:parts=1,returned=2") == "part:parts=1,returned=2"
+    assert settings("sampled:returned=7") == "sampled:parts=2,returned=7"
+    assert settings("exact") == "exact:returned=4"
 
 
 def test_the_command_line_trains_predicts_evaluates_inspects_and_explains(tmp_path):
@@ -245,25 +311,12 @@ def test_the_command_line_trains_predicts_evaluates_inspects_and_explains(tmp_pa
         return result.stdout
 
     model = tmp_path / "model"
-    options = [
-        "--method",
-        "pd-sparse",
-        "--C",
-        "1,10",
-        "--lam",
-        "0.1",
-        "--nu",
-        "2",
-        "--search",
-        "exact",
-        "--n-jobs",
-        "1",
-    ]
+    options = ["--method", "pd-sparse", "--C", "1,10", "--lam", "0.1", "--search", "exact:returned=2", "--n-jobs", "1"]
     result = json.loads(say("train", data, model, *options, "--json"))
     assert (result["method"], result["labels"]) == ("pd-sparse", 6)
     clf = lt.load(model)
-    assert (clf.C, clf.lam, clf.nu, clf.search) == ("1,10", 0.1, 2, "exact")
-    expected = lt.PDSparse(C=(1, 10), lam=0.1, nu=2, search="exact").fit(lt.read(data))
+    assert (clf.C, clf.lam, clf.search) == ("1,10", 0.1, "exact:returned=2")
+    expected = lt.PDSparse(C=(1, 10), lam=0.1, search="exact:returned=2").fit(lt.read(data))
     assert bytes_of(clf) == bytes_of(expected)
     assert json.loads(say("evaluate", model, data, "--json"))["overall"]["P@1"] > 0.9
     assert "APPLE" in say("predict", model, data).splitlines()[0]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.svm import LinearSVC
 
-from longtail.check import canonical_csr
+from longtail.matrix import canonical_csr
 from longtail.methods.pd_sparse import frank_wolfe, search_kernels
 from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from tests.methods.one_vs_all.problems import problems, random_problem, text_like
@@ -28,8 +28,8 @@ def check_state(solver, X):
     """The active sets are feasible (16), and tables and lists are what follows from them (23)."""
     A, V, C = dense_alphas(solver), dense_tables(solver), solver.C
     Y = np.zeros(A.shape)
-    for i, labels in enumerate(np.split(solver.problem.positives, np.cumsum(solver.problem.n_positive)[:-1])):
-        Y[i, np.isin(solver.problem.number_of, labels)] = 1
+    for i, labels in enumerate(np.split(solver.samples.positives, np.cumsum(solver.samples.n_positive)[:-1])):
+        Y[i, np.isin(solver.samples.number_of, labels)] = 1
     assert (A[Y == 0] <= 0).all()
     assert (A[Y > 0] >= 0).all()
     np.testing.assert_allclose(A.sum(axis=1), 0, atol=1e-9 * C)
@@ -63,9 +63,9 @@ def test_a_point_can_be_gone_back_to_and_other_strengths_taken_up():
     X, Y = text_like(2, n=200)
     solver = trained(X, Y, 2, C=2.0, lam=0.05)
     point, W = solver.point(), solver.W().toarray()
-    solver.run_pass(solver.problem.active)
+    solver.run_pass(solver.samples.with_loss)
     solver.set_strength(10.0, 0.2)
-    solver.run_pass(solver.problem.active)
+    solver.run_pass(solver.samples.with_loss)
     check_state(solver, X.toarray().astype(float))
     solver.set_strength(1.0, 0.0)
     check_state(solver, X.toarray().astype(float))
@@ -79,10 +79,10 @@ def test_a_point_can_be_gone_back_to_and_other_strengths_taken_up():
 
 
 def searched(solver, rows, parts, returned, rate=1.0, seed=0):
-    K, widest = solver.problem.n_labels, int(np.diff(solver.problem.X[2].view(np.int64)).max())
+    K, widest = solver.samples.n_labels, int(np.diff(solver.samples.X[2].view(np.int64)).max())
     out, z = np.zeros((len(rows), returned), np.uint32), np.zeros(K, np.float32)
     search_kernels.search_rows(
-        rows, parts, solver.problem.X, solver.members, rate, np.uint64(seed), solver.weights, z,
+        rows, parts, solver.samples.X, solver.members, rate, np.uint64(seed), solver.weights, z,
         np.empty(widest, np.float32), np.empty(returned, np.float32), out,
     )  # fmt: skip
     assert not z.any()
@@ -97,7 +97,7 @@ def test_the_search_finds_the_best_labels_that_are_not_active(parts, words):
     X = sp.random_array((n, 500), density=words / 500, rng=rng, dtype=np.float32, format="csr")
     Y = sp.csr_array((np.ones(n, np.int32), (np.arange(n), rng.integers(K, size=n))), shape=(n, K))
     solver = trained(canonical_csr(X), Y, 3, C=5.0, lam=0.0, parts=parts)
-    number_of, width = solver.problem.number_of, solver.weights.part_width
+    number_of, width = solver.samples.number_of, solver.weights.part_width
     Z, A = X.toarray() @ dense_lists(solver), dense_alphas(solver) != 0
     A |= Y.toarray() > 0
     chosen = np.arange(n) % parts
@@ -136,10 +136,10 @@ def test_sampled_scores_are_unbiased():
 
 def test_the_sampling_rate_is_that_of_section_4_4():
     X, Y = text_like(5, n=300, d=600, L=60)
-    problem = make(X, Y).problem
+    samples = make(X, Y).samples
     by_weights = 5 * 600 * 60 / (2.0 * X.nnz * np.log(60))
-    assert problem.sampling_rate(2.0) == np.ceil(min(by_weights, X.nnz / (5 * 300)))
-    assert problem.sampling_rate(1e9) == 1.0
+    assert samples.sampling_rate(2.0) == np.ceil(min(by_weights, X.nnz / (5 * 300)))
+    assert samples.sampling_rate(1e9) == 1.0
 
 
 def test_searches_return_more_labels_when_they_take_most_of_the_time(monkeypatch):
@@ -156,7 +156,7 @@ def test_searches_return_more_labels_when_they_take_most_of_the_time(monkeypatch
 @pytest.fixture
 def one_batch(monkeypatch):
     """A pass is one batch, so that many passes over few rows are quick."""
-    monkeypatch.setattr(frank_wolfe, "BATCHES", 1)
+    monkeypatch.setattr(frank_wolfe, "MIN_BATCHES", 1)
 
 
 @given(problems, st.sampled_from([0.0, 0.1]), st.sampled_from([0.3, 3.0]))
@@ -166,7 +166,7 @@ def test_the_dual_objective_never_rises(problem, lam, C):
     solver = make(X, Y, C=C, lam=lam)
     values = [solver.dual()]
     for _ in range(8):
-        solver.run_pass(solver.problem.active)
+        solver.run_pass(solver.samples.with_loss)
         values.append(solver.dual())
     assert (np.diff(values) <= 1e-5 * (1 + np.abs(values[1:]))).all()
 
@@ -205,7 +205,7 @@ def test_parts_and_samples_lead_to_the_same_optimum(one_batch):
     sampled = make(X, Y, C=2.0, lam=0.1, parts=2, sampled=True)
     sampled.rate = 3.0
     for _ in range(400):
-        sampled.run_pass(sampled.problem.active)
+        sampled.run_pass(sampled.samples.with_loss)
     assert sampled.dual() == pytest.approx(exact, rel=1e-3)
 
 
@@ -232,7 +232,7 @@ def test_the_post_solve_is_the_l2_problem_on_the_selected_weights(one_batch):
     dense_X, dense_Y = X.toarray().astype(float), Y.toarray()
     solver.select()
     for _ in range(500):
-        solver.run_pass(solver.problem.active)
+        solver.run_pass(solver.samples.with_loss)
     W, A = solver.W().toarray().T, dense_alphas(solver)
     assert not W[~selected].any()
     np.testing.assert_allclose(W, (dense_X.T @ A) * selected, atol=1e-4)

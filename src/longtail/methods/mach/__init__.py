@@ -1,6 +1,6 @@
 """MACH: merged-average classifiers via hashing."""
 
 from longtail.methods.mach.estimator import Mach
-from longtail.methods.mach.plan import Plan
+from longtail.methods.mach.sizes import Sizes
 
-__all__ = ["Mach", "Plan"]
+__all__ = ["Mach", "Sizes"]

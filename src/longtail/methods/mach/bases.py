@@ -1,12 +1,20 @@
 """Any classifier of scikit-learn as base: Algorithm 1 of the paper, one classifier per repetition.
 
-A base that is linear, that is, whose `coef_` and `intercept_` give its own `predict_proba` through a known link,
-becomes an array of weights, which can be saved. Any other stays what it is and predicts for itself.
+A base is linear if its `coef_` and `intercept_` give its own `predict_proba` through a known link. The model then holds
+its weights and can be saved. Any other base stays an object, and the model asks it for probabilities.
+
+    X, Y -> BasesProblem (rows, labels, hashes) -> one block per repetition -> fit of a clone -> Part(the fitted base)
+         -> stack -> HashedModel
+
+Differs from other problems: a part holds the fitted base in an array of objects, not plain numbers, because a base may
+be anything. Such a part cannot leave the process, and NumPy refuses to write it to disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,41 +23,39 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
-from longtail import parallel
 from longtail.errors import InputError
+from longtail.matrix import one_label_per_row
+from longtail.methods.mach.problem import Kept, RepetitionProblem
+from longtail.methods.problem import Block, Part, Stack
+from longtail.models import HashedModel
 from longtail.models.buckets import LINKS, TINY, LinearBuckets
 from longtail.models.hashing import Hashes
+from longtail.parallel import Work
+from longtail.training import Status
 
-NEVER = -1e4  # the logit of a bucket that no row of the training data is in
+NEVER = -1e4  # the logit of a bucket without training rows
 TRIAL_ROWS = 64  # rows on which weights must give the base's own probabilities
 CLOSE = 1e-3
 
 
 @dataclass(frozen=True)
 class FittedBases:
-    """R fitted classifiers, and the buckets that each has seen."""
+    """R fitted classifiers as bucket classifiers of a hashed model."""
 
     bases: tuple[Any, ...]
     n_buckets: int
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray:
         """P of every bucket: (rows, R B) float32; 0 for buckets that a base has never seen."""
-        return np.concatenate([bucket_probabilities(base, X, self.n_buckets) for base in self.bases], axis=1)
+        parts = [bucket_probabilities(base, X, self.n_buckets) for base in self.bases]
+        return np.asarray(np.concatenate(parts, axis=1))
 
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray:
-        return np.log(np.maximum(self.probabilities(X), np.float32(TINY)))
-
-    @property
-    def convention(self) -> object:
-        return self.n_buckets
-
-    @classmethod
-    def joined(cls, parts: list[FittedBases]) -> FittedBases:
-        return cls(tuple(base for part in parts for base in part.bases), parts[0].n_buckets)
+        return np.asarray(np.log(np.maximum(self.probabilities(X), np.float32(TINY))))
 
 
 def check_base(base: Any) -> None:
-    """Refuse what cannot be a base before anything is trained."""
+    """Refuse what cannot be a base, before anything is trained."""
     if base is None:
         return
     if isinstance(base, type) or not all(hasattr(base, name) for name in ("fit", "predict_proba", "get_params")):
@@ -59,33 +65,138 @@ def check_base(base: Any) -> None:
         )
 
 
-def fit_bases(
-    base: Any, X: sp.csr_array, Y: sp.csr_array, hashes: Hashes, multiclass: bool, n_jobs: int | None,
-    progress: Callable[[int, int], None],
-) -> LinearBuckets | FittedBases:  # fmt: skip
-    """A clone of `base` for every repetition: as weights if they are linear, else as they are."""
-    n_buckets = hashes.n_buckets
-
-    def fit_one(r: int) -> Any:
-        target: Any = bucket_indicator(Y, hashes.table[:, r], n_buckets)
-        if multiclass:
-            target = hashes.table[Y.indices, r].astype(np.int64)
-        return _fit_clone(base, X, target)
-
-    bases = []
-    with threadpool_limits(1):  # threads share the repetitions; a BLAS with threads of its own would only interfere
-        for fitted in parallel.run(fit_one, range(hashes.n_repetitions), n_jobs):
-            bases.append(fitted)
-            progress(len(bases), hashes.n_repetitions)
-    whole = FittedBases(tuple(bases), n_buckets)
-    return as_weights(whole, X) or whole
+# --- the training problem --------------------------------------------------------------------------------------------
 
 
-def _fit_clone(base: Any, X: sp.csr_array, target: Any) -> Any:
+class BasesProblem(RepetitionProblem):
+    """Canonical X and Y with a scikit-learn classifier for every repetition."""
+
+    def __init__(
+        self,
+        X: sp.csr_array,
+        Y: sp.csr_array,
+        hashes: Hashes,
+        base: Any,
+        aggregate: str = "geometric",
+        kept: Kept | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(X, hashes, aggregate, kept)
+        self.X = X
+        self.Y = Y
+        self.base = base
+        self.one_each = one_label_per_row(Y)
+        self.settings = {
+            "n_buckets": hashes.n_buckets,
+            "n_repetitions": hashes.n_repetitions,
+            "aggregate": aggregate,
+            "base": " ".join(repr(base).split()),
+            "seed": seed,
+        }
+
+    def blocks(self) -> list[Block]:
+        return self.groups(self.hashes.n_repetitions - self.first_new)
+
+    def solve(self, block: Block, work: Work) -> Part:
+        (repetition,) = block.items
+        with _one_blas_thread():
+            base = _fit_clone(self.base, self.X, self._target(repetition))
+        bases = np.empty(1, object)
+        bases[0] = base
+        return Part(
+            block.number,
+            block.items,
+            arrays={"bases": bases},
+            status=np.array([Status.COMPLETED], np.uint8),
+            n_iter=np.array([np.max(getattr(base, "n_iter_", 0))], np.int32),
+        )
+
+    def _target(self, repetition: int) -> np.ndarray:
+        """The bucket of every row, or the indicator of its buckets."""
+        buckets = self.hashes.table[:, repetition]
+        if self.one_each:
+            return np.asarray(buckets[self.Y.indices], np.int64)
+        return bucket_indicator(self.Y, buckets, self.hashes.n_buckets)
+
+    def arrays_of(self, buckets: Any) -> Mapping[str, np.ndarray]:
+        if isinstance(buckets, LinearBuckets):
+            return {**super().arrays_of(buckets), "link": np.array([LINKS.index(buckets.link)], np.uint8)}
+        bases = np.empty(len(buckets.bases), object)
+        bases[:] = buckets.bases
+        return {"bases": bases}
+
+    def stack(self) -> BasesStack:
+        return BasesStack(self)
+
+
+class BasesStack(Stack):
+    """Collects the bases, and turns them into weights if they are linear."""
+
+    def __init__(self, problem: BasesProblem) -> None:
+        self.problem = problem
+        self.parts: list[Part] = []
+
+    def add(self, part: Part) -> None:
+        self.parts.append(part)
+
+    def model(self) -> HashedModel:
+        problem = self.problem
+        n_buckets = problem.hashes.n_buckets
+        ordered = sorted(self.parts, key=lambda part: int(part.items[0]))
+        weights = [part for part in ordered if "bases" not in part.arrays]  # linear bases of an earlier fit
+        bases = FittedBases(
+            tuple(base for part in ordered if "bases" in part.arrays for base in part.arrays["bases"]), n_buckets
+        )
+        if not weights:
+            return problem.hashed_model(as_weights(bases, problem.X) or bases)
+        arrays = weights[0].arrays
+        kept = LinearBuckets.from_arrays(arrays, n_buckets, 1.0, LINKS[arrays["link"][0]])
+        if not bases.bases:
+            return problem.hashed_model(kept)
+        new = as_weights(bases, problem.X)
+        if new is None or new.link != kept.link:
+            raise InputError(
+                "warm_start cannot add these bases to the linear ones of the last fit, because they are not linear or "
+                "have another link from weights to probabilities; use the same base, or warm_start=False"
+            )
+        return problem.hashed_model(LinearBuckets.joined([kept, new]))
+
+
+class _OneBlasThread:
+    """Limits BLAS to one thread while any block is being solved: the blocks occupy the cores already.
+
+    The limit belongs to the whole process, so it is set by the first block and removed by the last.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.users = 0
+        self.limits: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self.lock:
+            if self.users == 0:
+                self.limits = threadpool_limits(1)
+            self.users += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.users -= 1
+                if self.users == 0:
+                    self.limits.restore_original_limits()
+
+
+_one_blas_thread = _OneBlasThread()
+
+
+def _fit_clone(base: Any, X: sp.csr_array, target: np.ndarray) -> Any:
     try:
         return _sparse_or_dense(lambda rows: clone(base).fit(rows, target), X)
     except ValueError as error:
-        if np.ndim(target) == 1:
+        if target.ndim == 1:
             raise
         raise InputError(
             f"{type(base).__name__} does not take the {target.shape[1]} buckets of multi-label data ("
@@ -103,6 +214,9 @@ def _sparse_or_dense(task: Callable[[Any], Any], X: sp.csr_array) -> Any:
     return task(X.toarray())
 
 
+# --- buckets ---------------------------------------------------------------------------------------------------------
+
+
 def bucket_indicator(Y: sp.csr_array, buckets: np.ndarray, n_buckets: int) -> np.ndarray:
     """1 where a row has a label of the bucket: (n, B)."""
     out = np.zeros((Y.shape[0], n_buckets), np.int64)
@@ -111,7 +225,7 @@ def bucket_indicator(Y: sp.csr_array, buckets: np.ndarray, n_buckets: int) -> np
 
 
 def bucket_probabilities(base: Any, X: sp.csr_array, n_buckets: int) -> np.ndarray:
-    """`predict_proba` as an array of all buckets, whatever form it has."""
+    """`predict_proba` as an array over all buckets, for each form that scikit-learn's classifiers return."""
     found = _sparse_or_dense(base.predict_proba, X)
     out = np.zeros((X.shape[0], n_buckets), np.float32)
     if isinstance(found, list):  # multi-label forests: an array of two columns for each bucket, one for constant ones
@@ -125,8 +239,11 @@ def bucket_probabilities(base: Any, X: sp.csr_array, n_buckets: int) -> np.ndarr
     return np.nan_to_num(out, copy=False)
 
 
+# --- linear bases ----------------------------------------------------------------------------------------------------
+
+
 def as_weights(whole: FittedBases, X: sp.csr_array) -> LinearBuckets | None:
-    """The bases as weights, if on a few rows these give the same probabilities through one of the links."""
+    """The bases as weights, if these give the same probabilities on a few rows through one of the links."""
     trial = X[np.linspace(0, X.shape[0] - 1, min(TRIAL_ROWS, X.shape[0])).astype(int)]
     wanted = whole.probabilities(trial)
     for link in LINKS:
@@ -166,7 +283,7 @@ def _one_vs_rest(base: Any, n_features: int, n_buckets: int) -> np.ndarray | Non
     columns = []
     for each in base.estimators_:
         coef, intercept = _linear_part(each)
-        constant = getattr(each, "y_", None)  # a bucket that no row, or every row, is in
+        constant = getattr(each, "y_", None)  # of a bucket that holds no row, or all rows
         if constant is not None:
             columns.append(np.append(np.zeros(n_features), -NEVER if np.ravel(constant)[0] else NEVER))
         elif np.shape(coef) == (1, n_features):
@@ -177,7 +294,7 @@ def _one_vs_rest(base: Any, n_features: int, n_buckets: int) -> np.ndarray | Non
 
 
 def _spread(coef: np.ndarray, seen: np.ndarray, n_buckets: int) -> np.ndarray:
-    """Columns of the buckets that were seen, among those of all."""
+    """Columns of the buckets that were seen, among the columns of all buckets."""
     W = np.zeros((len(coef), n_buckets))
     W[-1] = NEVER
     W[:, seen] = coef

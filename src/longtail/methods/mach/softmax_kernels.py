@@ -1,13 +1,13 @@
-"""Compiled loops of training.py: R softmax or sigmoid regressions over B buckets each, trained together by SGD.
+"""Compiled loops of descent.py: R softmax or sigmoid regressions over B buckets each, trained together by SGD.
 
     z = V^T x + bias V_bias,   P_r = softmax of the part of repetition r (or P = sigmoid of all),   g = P - Y       (g)
     V_j -= rate x_j g   for every feature j of x, and for the bias
 
-The B buckets of a repetition, and all repetitions of a group, are adjacent columns of V: every loop runs over a long
-stretch of memory and is vectorised. Each number is computed by the same operations in the same order whatever the
-group, so the bytes of a repetition do not depend on which others are trained with it.
+The B buckets of a repetition, and all repetitions of a group, are adjacent columns of V. Every loop runs over a long
+stretch of memory and is vectorised. Each number is computed by the same operations in the same order in any group, so
+the bytes of a repetition do not depend on the others that are trained with it.
 
-With an l2 penalty, weights are W = scale_r V: shrinking all weights takes one multiplication, of the scale.
+With a penalty, the weights of repetition r are W = scale_r V: shrinking all of them takes one multiplication.
 """
 
 from __future__ import annotations
@@ -18,12 +18,20 @@ from longtail.compiled import kernel
 
 SOFTMAX, SIGMOID = 0, 1
 SMALLEST_SCALE = 1e-3
-ONE, MAGIC, BITS_OF_ONE = np.float32(1), np.float32(1.5 * 2**23), 127 << 23
+ONE = np.float32(1)
+MAGIC = np.float32(1.5 * 2**23)  # adding it to a float32 rounds to a whole number
+BITS_OF_ONE = 127 << 23  # of the float32 1.0
 LOWEST = np.float32(-87)  # exp of less is not a normal float32
-LOG2_E, LN2_HIGH, LN2_LOW = np.float32(1.4426950408889634), np.float32(0.693359375), np.float32(-2.12194440e-4)
+LOG2_E = np.float32(1.4426950408889634)
+LN2_HIGH = np.float32(0.693359375)  # log(2) in two parts: products with the first are exact
+LN2_LOW = np.float32(-2.12194440e-4)
 # exp(f) = 1 + f + f^2 (c5 + c4 f + ...) for |f| <= log(2) / 2, to 1 ulp; minimax, from the Cephes library
-C0, C1, C2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
-C3, C4, C5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
+C0 = np.float32(1.9875691500e-4)
+C1 = np.float32(1.3981999507e-3)
+C2 = np.float32(8.3334519073e-3)
+C3 = np.float32(4.1665795894e-2)
+C4 = np.float32(1.6666665459e-1)
+C5 = np.float32(5.0000001201e-1)
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------
@@ -38,8 +46,11 @@ def add_product(x, source, out):
 
 @kernel
 def add_four(x, sources, rows, out):
-    """out += x[0] source 0 + x[1] source 1 + ..., in this order: four rows of memory are on their way at a time."""
-    a, b, c, d = sources[rows[0]], sources[rows[1]], sources[rows[2]], sources[rows[3]]
+    """out += x[0] source 0 + x[1] source 1 + ..., in this order. Four rows of memory are loaded at a time."""
+    a = sources[rows[0]]
+    b = sources[rows[1]]
+    c = sources[rows[2]]
+    d = sources[rows[3]]
     for k in range(len(out)):
         out[k] = (((out[k] + x[0] * a[k]) + x[1] * b[k]) + x[2] * c[k]) + x[3] * d[k]
 
@@ -53,9 +64,9 @@ def multiply(values, factor):
 
 @kernel
 def exp_all(values, bits, powers):
-    """values = exp(values), of numbers that are not positive. `powers` is the memory of `bits`, seen as float32.
+    """values = exp(values) for numbers that are not positive. `powers` is the memory of `bits`, seen as float32.
 
-    exp(v) = 2^k exp(f), k whole: adding and subtracting MAGIC rounds to whole numbers, and leaves k in the last bits.
+    exp(v) = 2^k exp(f) with a whole number k. Adding MAGIC rounds to k and leaves k in the last bits.
     """
     for c in range(len(values)):
         v = values[c] if values[c] > LOWEST else LOWEST
@@ -71,6 +82,7 @@ def exp_all(values, bits, powers):
 
 @kernel
 def largest(values):
+    """The largest value."""
     peak = values[0]
     for c in range(1, len(values)):
         peak = values[c] if values[c] > peak else peak
@@ -79,7 +91,7 @@ def largest(values):
 
 @kernel
 def total(values):
-    """The sum, in eight parts that the processor can add at the same time."""
+    """The sum, in eight partial sums that the processor can compute at the same time."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = np.float32(0)
     whole = len(values) // 8 * 8
     for c in range(0, whole, 8):
@@ -98,7 +110,7 @@ def total(values):
 
 @kernel
 def softmax(z, n_buckets, bits, powers):
-    """z = the softmax of every stretch of n_buckets numbers"""
+    """z = the softmax of every n_buckets consecutive numbers"""
     for start in range(0, len(z), n_buckets):
         part = z[start : start + n_buckets]
         peak = largest(part)
@@ -130,7 +142,8 @@ def logits(i, X, bias, V, scales, n_buckets, out):
     X_data, X_indices, X_indptr = X
     out[:] = 0
     add_product(bias, V[len(V) - 1], out)
-    p, end = np.int64(X_indptr[i]), np.int64(X_indptr[i + 1])
+    p = np.int64(X_indptr[i])
+    end = np.int64(X_indptr[i + 1])
     while p + 4 <= end:
         add_four(X_data[p : p + 4], V, X_indices[p : p + 4], out)
         p += 4
@@ -159,7 +172,7 @@ def errors(i, Y, table, link, n_buckets, z, scratch, bits, powers):
 
 @kernel
 def step(i, X, bias, rates, n_buckets, g, V):
-    """V -= rate x g for the row i; g is used up"""
+    """V -= rate x g for the row i. Overwrites g."""
     X_data, X_indices, X_indptr = X
     for r in range(len(rates)):
         multiply(g[r * n_buckets : (r + 1) * n_buckets], -rates[r])
@@ -170,7 +183,7 @@ def step(i, X, bias, rates, n_buckets, g, V):
 
 @kernel
 def absorb(r, n_buckets, V, scales):
-    """Put the scale of a repetition into its weights."""
+    """Multiply the weights of a repetition by its scale, which becomes 1."""
     for j in range(len(V)):
         multiply(V[j][r * n_buckets : (r + 1) * n_buckets], np.float32(scales[r]))
     scales[r] = 1
@@ -180,41 +193,51 @@ def absorb(r, n_buckets, V, scales):
 
 
 @kernel
-def train(X, Y, table, order, row_rates, done, rows_in_all, falls, active, l2, bias, link, n_buckets, batch_size,
-          V, scales, g, scratch, bits, powers):  # fmt: skip
-    """One pass over the rows `order`, in batches.
+def train(rows, rule, weights, buffers, order, done):
+    """One pass over the rows `order`, in batches. The tuples are RatedRows, StepRule, GroupWeights and GroupBuffers.
 
-    The rate of row i is row_rates[i] active[r], times the share of all rows in all epochs that is left, `done` being
-    those before, if it `falls`. The gradients of a batch are all taken at the same weights, and their mean is the step.
+    The rate of row i is rates[i] active[r]. If it falls, it is multiplied by the share of the rows of all epochs that
+    is left; `done` rows came before. All gradients of a batch are taken at the same weights, and the step is their
+    mean.
     """
-    n, rates = len(order), np.empty(len(scales), np.float32)
-    for start in range(0, n, batch_size):
-        size = min(batch_size, n - start)
-        factor = 1 - (done + start) / rows_in_all if falls else 1.0
+    X = rows.X
+    bias = rule.bias
+    n_buckets = rule.n_buckets
+    V = weights.V
+    scales = weights.scales
+    active = weights.active
+    g = buffers.errors
+    rates = np.empty(len(scales), np.float32)
+    for start in range(0, len(order), rule.batch_size):
+        size = min(rule.batch_size, len(order) - start)
+        factor = 1 - (done + start) / rule.total_rows if rule.falls else 1.0
         for b in range(size):
-            logits(order[start + b], X, bias, V, scales, n_buckets, g[b])
-            errors(order[start + b], Y, table, link, n_buckets, g[b], scratch, bits, powers)
+            i = order[start + b]
+            logits(i, X, bias, V, scales, n_buckets, g[b])
+            errors(i, rows.Y, weights.table, rule.link, n_buckets, g[b], buffers.scratch, buffers.bits, buffers.powers)
         for b in range(size):
-            rate = factor * row_rates[order[start + b]] / size
+            i = order[start + b]
+            rate = factor * rows.rates[i] / size
             for r in range(len(scales)):
-                scales[r] *= 1 - active[r] * rate * l2
+                scales[r] *= 1 - active[r] * rate * rule.lam
                 rates[r] = active[r] * rate / scales[r]
-            step(order[start + b], X, bias, rates, n_buckets, g[b], V)
+            step(i, X, bias, rates, n_buckets, g[b], V)
         for r in range(len(scales)):
             if scales[r] < SMALLEST_SCALE:
                 absorb(r, n_buckets, V, scales)
 
 
 @kernel
-def count_hits(X, Y, table, rows, bias, n_buckets, V, scales, z, out):
-    """out[r] = for how many rows the bucket of highest logit is that of one of the row's labels"""
-    Y_indices, Y_indptr = Y
+def count_hits(rows, rule, weights, chosen, z, out):
+    """out[r] = the number of chosen rows whose bucket with the highest logit holds one of the row's labels"""
+    Y_indices, Y_indptr = rows.Y
+    n_buckets = rule.n_buckets
     out[:] = 0
-    for i in rows:
-        logits(i, X, bias, V, scales, n_buckets, z)
+    for i in chosen:
+        logits(i, rows.X, rule.bias, weights.V, weights.scales, n_buckets, z)
         for r in range(len(out)):
             best = np.argmax(z[r * n_buckets : (r + 1) * n_buckets])
             for q in range(Y_indptr[i], Y_indptr[i + 1]):
-                if np.int64(table[Y_indices[q], r]) == best:
+                if np.int64(weights.table[Y_indices[q], r]) == best:
                     out[r] += 1
                     break

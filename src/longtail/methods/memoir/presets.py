@@ -1,53 +1,85 @@
-"""What a parameter that is left at None means: the one home of these defaults."""
+"""The values of parameters that are left at None, and the parameters after these were filled in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+import typing
+from dataclasses import dataclass, fields
 from typing import Any
+
+from longtail.methods import spec
+from longtail.methods.memoir import oracles, schedules
+
+# Chosen on held-out rows of wordnet-hypernym; docs/methods/memoir.md has the figures.
+DEFAULT: dict[str, Any] = {
+    "lam": 0.0,
+    "learning_rate": 0.5,
+    "schedule": "linear",
+    "batch_size": 64,
+    "max_iter": 6,
+    "n_batches": 0,
+    "project": False,
+    "bias": 0.3,
+    "n_groups": 4,
+    "augment": False,
+    "prune": 0.0,
+    "truncate_every": 64,
+}
+# The algorithm of the paper as written, with the settings of its Table 4.
+PAPER: dict[str, Any] = {
+    "lam": 1.0,
+    "learning_rate": 0.1,
+    "schedule": "inverse:step=0.02",
+    "batch_size": 0,
+    "max_iter": 0,
+    "n_batches": 25,
+    "project": True,
+    "bias": 0.0,
+    "n_groups": 1,
+    "augment": True,
+    "prune": 0.0,
+    "truncate_every": 1,
+}
+PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # preset -> penalty -> values
+    "default": {"l2": DEFAULT, "l1": {**DEFAULT, "lam": 1e-6, "prune": 0.1}},
+    "paper": {"l2": PAPER, "l1": {**PAPER, "lam": 1e-6}},
+}
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Parameters of Memoir that a preset decides; their meaning is told there. batch_size 0 stands for 100 sqrt(C)."""
+class Parameters:
+    """The parameters of `Memoir`, with a value for each. `Memoir` says what they mean."""
 
+    penalty: str
+    oracle: str  # with all options
+    preset: str
     lam: float
-    eta0: float
-    schedule: str
-    batch_size: int
-    passes: float
+    learning_rate: float
+    schedule: str  # with all options
+    batch_size: int  # 0: 100 times the square root of the number of classes
     max_iter: int
+    n_batches: int  # 0: as many as max_iter passes have
     project: bool
     bias: float
     n_groups: int
-    augment: bool
     prune: float
     truncate_every: int
+    early_stopping: bool
+    validation_fraction: float
+    n_iter_no_change: int
 
 
-# What works, chosen on held-out rows of wordnet-hypernym; docs/methods/memoir.md has the figures.
-DEFAULT = Settings(
-    lam=0.0, eta0=0.5, schedule="linear", batch_size=64, passes=6.0, max_iter=0, project=False, bias=0.3, n_groups=4,
-    augment=False, prune=0.0, truncate_every=64,
-)  # fmt: skip
-# Table 4 of the paper, and its algorithm as written.
-PAPER = Settings(
-    lam=1.0, eta0=0.1, schedule="inverse", batch_size=0, passes=0.0, max_iter=25, project=True, bias=0.0, n_groups=1,
-    augment=True, prune=0.0, truncate_every=1,
-)  # fmt: skip
-
-PRESETS = {
-    ("default", "l2"): DEFAULT,
-    ("default", "l1"): replace(DEFAULT, lam=1e-6, prune=0.1),
-    ("paper", "l2"): PAPER,
-    ("paper", "l1"): replace(PAPER, lam=1e-6),
-}
-NAMES = ("default", "paper")
-
-
-def settings_of(owner: Any) -> Settings:
-    """The preset of an estimator with the parameters that were given in place of its own."""
-    given = {field.name: getattr(owner, field.name) for field in fields(Settings)}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    if "passes" in chosen and "max_iter" not in chosen:
-        chosen["max_iter"] = 0  # the one that was given counts
-    return replace(PRESETS[owner.preset, owner.penalty], **chosen)
+def resolve(estimator: Any) -> Parameters:
+    """The parameters of an estimator. Its preset decides about those that are None."""
+    types = typing.get_type_hints(Parameters)
+    given = {field.name: getattr(estimator, field.name) for field in fields(Parameters)}
+    given = {name: value for name, value in given.items() if value is not None}
+    if "max_iter" in given:
+        given = {"n_batches": 0, **given}  # passes were asked for, so the number of batches of the preset does not hold
+    values = {**PRESETS[estimator.preset][estimator.penalty], **given}
+    name, options = oracles.parse(values["oracle"])
+    augment = values.pop("augment")
+    if options.get("augment", augment) is None:
+        options["augment"] = augment
+    values["oracle"] = spec.to_text(name, options)
+    values["schedule"] = str(schedules.parse(values["schedule"]))
+    return Parameters(**{name: types[name](value) for name, value in values.items()})

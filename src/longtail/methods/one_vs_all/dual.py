@@ -1,115 +1,111 @@
 """Dual coordinate descent on a few rows per label, verified on all rows for 16 labels at a time.
 
-The squared-hinge problem of newton.py and its dual:
+The squared-hinge problem of newton_kernels.py and its dual:
 
     P(w)     = 1/2 w.w + C sum_i max(0, 1 - y_i x_i.w)^2
     D(alpha) = sum_i alpha_i - 1/2 w.w - sum_i alpha_i^2 / 4C,     alpha >= 0,  w = sum_i alpha_i y_i x_i
 
 P(w) - D(alpha) bounds how far w is from the optimum. A label is solved when P(w) - D(alpha) <= tol P(w), with P taken
 over ALL rows: nothing is sampled and left unchecked. But most rows are easy: at the optimum they lie outside the
-margin, alpha_i = 0, and they do not matter. So a label works on few rows, and a pass over X, which 16 labels share,
-finds the rows that it overlooked:
+margin, alpha_i = 0, and they do not matter. So a label works on few rows, its working set, and a pass over X, which 16
+labels share, finds the rows that are missing there:
 
-    1. first guess, by the start -> one pass -> working set: the positives and the rows that score highest
+    1. first scores, by the start -> one pass -> working set: the positives and the rows that score highest
     2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
 
-Labels on which float32 coordinate descent gets stuck (badly scaled features, tiny tolerances) go to Newton, in float64,
-which then has to show the same gap. Weights are sparse throughout; only a panel of 16 labels is spread over all
-features. The answer for a label depends neither on the labels that share its panel nor on their order, so threads and
-blocks do not change a byte.
+Labels on which float32 coordinate descent does not reach the tolerance (badly scaled features, tiny tolerances) go to
+Newton, in float64, and then have to show the same gap. Weights are sparse throughout; only a panel of 16 labels is
+spread over all features. The solution of a label depends neither on the labels that share its panel nor on their order,
+so threads and blocks do not change a byte.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import parallel
 from longtail.compiled import frozen
-from longtail.matrix import row_squares, stack_rows
 from longtail.methods.one_vs_all import dual_kernels as kernels
-from longtail.methods.one_vs_all.lanes import Rows, Space
-from longtail.methods.one_vs_all.newton import Newton
-from longtail.methods.one_vs_all.outcome import Outcome, Status
-from longtail.methods.one_vs_all.problem import Features, Problem
-from longtail.methods.one_vs_all.starts import First
-from longtail.methods.one_vs_all.verify_kernels import LANES, verify
+from longtail.methods.one_vs_all import newton, starts
+from longtail.methods.one_vs_all.lanes import DualRule, DualSpace
+from longtail.methods.one_vs_all.parts import merged, part_of
+from longtail.methods.one_vs_all.starts.msi import NEWTON_NEGATIVE_SCORE
+from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES, verify
+from longtail.parallel import Work
+from longtail.training import Status
+
+if TYPE_CHECKING:
+    from longtail.methods.one_vs_all.problem import OneVsAllProblem
+    from longtail.methods.problem import Block, Part
 
 BLOCK_LABELS = 512
-MAX_SQUARE = 1e12  # |x|^2 of the longest row
 BLOCK_WORK = 1_000_000_000  # entries of X times labels in a block: about a second
 
 
-def rows_of(X: Features, problem: Problem) -> Rows:
-    """X as the kernels take it, with the squares of its rows."""
-    return Rows(*problem.X, problem.bias, frozen(row_squares(X), np.float64), problem.is_dense)
+def block_labels(pass_work: int) -> int:
+    """How many labels make a block, if one pass over X costs `pass_work`."""
+    return min(BLOCK_LABELS, max(2 * LABEL_LANES, BLOCK_WORK // pass_work))
 
 
-def suits_float32(rows: Rows) -> bool:
-    """Whether products of rows stay far from the limits of float32."""
-    return bool(rows.squares.max(initial=0.0) + rows.bias**2 <= MAX_SQUARE)
+def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
+    """Solve the labels of a block to a relative duality gap of `problem.tol` over all rows."""
+    space = DualSpace(problem.n_samples, problem.n_features, len(block.items), is_dense=problem.X.is_dense)
+    rule = DualRule(problem.C, problem.tol, problem.prune)
+    labels = frozen(block.items, np.uint64)
+    while space.cursor[1] < len(labels):
+        ended_labels = space.out.status[: space.cursor[1]]
+        work.report(np.count_nonzero(ended_labels == kernels.SOLVED) / len(labels))
+        ended = kernels.prepare(
+            problem.X,
+            problem.positives,
+            problem.parent,
+            labels,
+            first,
+            rule,
+            space.cursor,
+            space.lanes,
+            space.scratch,
+            space.out,
+        )
+        if ended != kernels.DONE:
+            space.grow(ended)
+            continue
+        verify(problem.X, first.base, space.lanes, space.scratch.values)
+        kernels.settle(rule, space.cursor, space.lanes, space.out)
+    out, used = space.out, space.out.ends[-1]
+    arrays = out.data[:used].copy(), out.indices[:used].astype(np.int32), out.ends  # `data` has room to spare
+    W = sp.csr_array(arrays, shape=(len(labels), problem.D))
+    W.sort_indices()
+    part = part_of(block, block.items[out.order], W, out.status, out.n_iter, out.figures)
+    return _finish(problem, block, part, work)
 
 
-@dataclass(frozen=True)
-class Dual:
-    """Solves the squared hinge; `tol` is the relative duality gap allowed, over all rows."""
+def _finish(problem: OneVsAllProblem, block: Block, part: Part, work: Work) -> Part:
+    """Give the labels that are not solved to Newton, with ever smaller tolerances, until their gap is small enough."""
+    start = starts.MeanSeparating(problem, t=NEWTON_NEGATIVE_SCORE[problem.loss])
+    for tighter in (1e-1, 1e-3, 1e-6, 1e-9):
+        (left,) = np.nonzero(part.status != Status.CONVERGED)
+        if not len(left):
+            break
+        quiet = Work(report=partial(_report_constant, work, 1.0 - len(left) / len(part.items)))
+        tol = min(problem.tol, 0.01) * tighter
+        ended = newton.solve(problem, block._replace(items=part.items[left]), quiet, start=start, tol=tol)
+        stuck = np.where(ended.status == Status.MAX_ITER, Status.MAX_ITER, Status.LINE_SEARCH_FAILED)
+        solved = ended.figures["gap"] <= problem.tol
+        ended = replace(ended, status=np.where(solved, Status.CONVERGED, stuck).astype(np.uint8))
+        better = solved | (ended.figures["objective"] < part.figures["objective"][left])
+        chosen = np.arange(len(part.items))  # counts through the labels of `part`, then those of `ended`
+        chosen[left[better]] = len(part.items) + np.flatnonzero(better)
+        part = merged([part, ended], chosen, problem.D)
+    return part
 
-    problem: Problem
-    rows: Rows
-    first: First
-    newton: Newton
-    C: float
-    tol: float
-    prune: float
 
-    def blocks(self, size: int | None) -> list[np.ndarray]:
-        """Labels in groups, in each those with most rows first, so that lanes end together. Labels on the very same
-        rows pose the very same problem: only the first of them is solved (see `Problem.twins`)."""
-        labels, sizes = np.unique(self.problem.twins), np.diff(self.problem.rows_indptr.view(np.int64))
-        work = len(self.problem.X[0]) + self.problem.n_samples
-        size = size or min(BLOCK_LABELS, max(2 * LANES, BLOCK_WORK // work))
-        blocks = [labels[part.start : part.stop] for part in parallel.ranges(len(labels), size)]
-        return [block[np.argsort(-sizes[block], kind="stable")] for block in blocks]
-
-    def solve(self, labels: np.ndarray) -> tuple[sp.csr_array, Outcome]:
-        """The pruned weights of `labels`, one row each, and how they ended."""
-        p = self.problem
-        space = Space(p.n_samples, p.n_features, len(labels), dense=p.is_dense)
-        wanted = frozen(labels, np.uint64)
-        while space.cursor[1] < len(labels):
-            ended = kernels.prepare(
-                self.rows, self.first, p.rows_of, p.rows_indptr, p.weights, wanted, self.C, self.tol, space.cursor,
-                space.lanes, space.scratch, space.out,
-            )  # fmt: skip
-            if ended != kernels.DONE:
-                space.grow(ended)
-                continue
-            verify(self.rows, self.first.base, space.lanes, space.scratch.values)
-            kernels.settle(self.C, self.tol, self.prune, space.cursor, space.lanes, space.out)
-        out, used = space.out, space.out.ends[-1]
-        parts = out.data[:used], out.indices[:used].astype(np.int32), out.ends.astype(np.int32)
-        order = np.argsort(out.order)  # labels come out as they end
-        W = stack_rows([sp.csr_array(parts, shape=(len(labels), p.D))], order)
-        W.sort_indices()
-        outcome = Outcome(out.status, out.rounds, *out.figures.T).take(order)
-        return self._finish(labels, W, outcome)
-
-    def _finish(self, labels: np.ndarray, W: sp.csr_array, outcome: Outcome) -> tuple[sp.csr_array, Outcome]:
-        """Hand the labels that are not solved to Newton, ever more exactly until their gap is small enough."""
-        for tighter in (1e-1, 1e-3, 1e-6, 1e-9):
-            (left,) = np.nonzero(~outcome.converged)
-            if not len(left):
-                break
-            newton = replace(self.newton, tol=min(self.tol, 0.01) * tighter)
-            W_left, ended = newton.solve(labels[left])
-            stuck = np.where(ended.status == Status.MAX_ITER, Status.MAX_ITER, Status.LINE_SEARCH_FAILED)
-            ended = replace(ended, status=np.where(ended.gap <= self.tol, Status.CONVERGED, stuck).astype(np.int8))
-            better = ended.converged | (ended.objective < outcome.objective[left])
-            source = np.arange(len(labels))  # the rows of [W; W_left] that make the new W
-            source[left[better]] = len(labels) + np.flatnonzero(better)
-            W, outcome = stack_rows([W, W_left], source), Outcome.stack([outcome, ended]).take(source)
-        return W, outcome
+def _report_constant(work: Work, solved_share: float, _: float) -> None:
+    """What Newton reports to: the share of the block stays, but a run that was stopped ends here."""
+    work.report(solved_share)

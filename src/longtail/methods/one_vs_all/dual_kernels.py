@@ -1,7 +1,6 @@
-"""What each lane of the dual solver does between passes: guess, coordinate descent, leaving. dual.py has the method.
+"""What a lane of the dual solver does between passes: first guess, coordinate descent, output. See dual.py.
 
-Contract: X is as `row_parts` gives it (without indices, rows are dense), its bias feature implicit; every buffer is the
-caller's.
+Contract: X and the positives come from inputs.py, all buffers from lanes.py.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from longtail.compiled import kernel, reordering_kernel
 DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
 SOLVED, GAVE_UP = 0, 1
-MIN_FIRST_ROWS = 200  # the first working set has the positives and at least so many other rows,
-FIRST_ROWS_PER_POSITIVE = 4  # or so many per positive
-MIN_MORE_ROWS = 100  # a later round adds at most so many rows, or this share of the set
-MORE_ROWS_SHARE = 0.5
-INNER_TOLERANCE = 0.5  # the working set is solved this much closer than `tol`, and twice as close each round
-UNCHECKED_SHARE = 0.25  # of the gap allowed may come from rows below the threshold `tau`
+MIN_FIRST_ROWS = 200  # the first working set has the positives, and up to this number of other rows,
+FIRST_ROWS_PER_POSITIVE = 4  # or this number per positive if that is more
+MIN_MORE_ROWS = 100  # a later round adds up to this number of rows,
+MORE_ROWS_SHARE = 0.5  # or this share of the working set if that is more
+INNER_TOLERANCE = 0.5  # the first working set is solved to this share of `tol`; the share halves each round
+UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below the threshold `tau`
 MAX_PASSES = 300  # of coordinate descent over one working set
 MAX_ROUNDS = 12
 ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
-PARALLEL = 1e-9
+PARALLEL = 1e-9  # as in starts/msi_kernels.py
 
 
 # --- 1. coordinate descent on the working set ------------------------------------------------------------------------
@@ -39,30 +38,6 @@ def dot_dense(x, start, w):
 
 
 @kernel
-def dot_entries(x, j, start, end, w):
-    """Four sums at a time: one alone would wait for its own last addition."""
-    four, one = np.uint64(4), np.uint64(1)
-    a, b, c, d = np.float32(0.0), np.float32(0.0), np.float32(0.0), np.float32(0.0)
-    p = start
-    while p + four <= end:
-        a += x[p] * w[j[p]]
-        b += x[p + one] * w[j[p + one]]
-        c += x[p + np.uint64(2)] * w[j[p + np.uint64(2)]]
-        d += x[p + np.uint64(3)] * w[j[p + np.uint64(3)]]
-        p += four
-    while p < end:
-        a += x[p] * w[j[p]]
-        p += one
-    return (a + b) + (c + d)
-
-
-@kernel
-def add_entries(x, j, start, end, factor, w):
-    for p in range(start, end):
-        w[j[p]] += factor * x[p]
-
-
-@kernel
 def add_dense(x, start, factor, w):
     for f in range(len(w)):
         w[f] += factor * x[start + np.uint64(f)]
@@ -70,11 +45,27 @@ def add_dense(x, start, factor, w):
 
 @kernel
 def row_dot(x, j, start, end, w):
-    """Of a row as `gather` copies it, dense where j is None: Numba compiles one version for each kind."""
+    """The product with a row as `gather` copies it. It is dense if j is None: Numba compiles one version for each kind.
+
+    Sparse rows take four sums at a time, because each addition to a single sum would wait for the one before.
+    """
     if j is None:
         return dot_dense(x, start, w)
-    else:  # noqa: RET505 - Numba drops the branch that does not apply only if it is one
-        return dot_entries(x, j, start, end, w)
+    else:  # noqa: RET505 - Numba drops the branch that does not apply only where there are two
+        four, one = np.uint64(4), np.uint64(1)
+        a, b = np.float32(0.0), np.float32(0.0)
+        c, d = np.float32(0.0), np.float32(0.0)
+        p = start
+        while p + four <= end:
+            a += x[p] * w[j[p]]
+            b += x[p + one] * w[j[p + one]]
+            c += x[p + np.uint64(2)] * w[j[p + np.uint64(2)]]
+            d += x[p + np.uint64(3)] * w[j[p + np.uint64(3)]]
+            p += four
+        while p < end:
+            a += x[p] * w[j[p]]
+            p += one
+        return (a + b) + (c + d)
 
 
 @kernel
@@ -82,18 +73,20 @@ def add_row(x, j, start, end, factor, w):
     if j is None:
         add_dense(x, start, factor, w)
     else:
-        add_entries(x, j, start, end, factor, w)
+        for p in range(start, end):
+            w[j[p]] += factor * x[p]
 
 
 @kernel
 def gather(X, rows, n_rows, scratch):
-    """Copy the rows of the working set, with their features renumbered 0, 1, ... as they occur; returns how many.
+    """Copy the rows of the working set, with their features renumbered 0, 1, ... in the order in which they occur.
 
-    Dense rows are copied as they are.
+    Dense rows keep their features. Returns the number of features.
     """
-    if X.dense:
+    if X.is_dense:
         return gather_dense(X, rows, n_rows, scratch)
-    slot, features, count, at = scratch.slot, scratch.features, np.uint32(0), np.uint64(0)
+    slot, features = scratch.slot, scratch.features
+    count, at = np.uint32(0), np.uint64(0)
     scratch.ends[0] = 0
     for r in range(n_rows):
         i = rows[r]
@@ -130,17 +123,21 @@ def all_features(features):
 
 
 @kernel
-def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cost, tol, alpha, order, w):
-    """Coordinate descent on D over the rows of the working set, from `alpha`, until their violations sum to tol D.
+def descend(b, X, C, tol, lanes, scratch, j, w):
+    """Coordinate descent on D over the working set of lane b, from `alpha`, until the rows' violations sum to tol D.
 
     Row i alone is optimal at alpha_i - G / Q, cut at 0, with G = y_i x_i.w - 1 + alpha_i / 2c, Q = |x_i|^2 + 1 / 2c and
-    c its cost, positive_cost or C. The gap is the sum of c G^2 over rows with slack, so that sum, as met in a pass,
-    tells when to stop. Rows with alpha 0 and a large G leave (shrinking) until the others are done. `order` is shuffled
-    by a fixed sequence.
-    Returns D, |w|^2, the bias weight and the squared slacks of the positives; w holds the weights of the renumbered
-    features.
+    c its cost: lanes.cost[b] for positives, else C. The gap is the sum of c G^2 over rows with slack. A pass sums these
+    terms as it meets them, and the sum tells when to stop. Rows with alpha 0 and a large G leave (shrinking) until the
+    other rows are done. `order` is shuffled by a fixed sequence.
+
+    The rows are in `scratch`, with features j (None: dense). w, zero before, becomes the weights of these features.
+    Writes D, |w|^2, the bias weight and the squared slacks of the positives to lane b.
     """
-    positive_half, negative_half = 1.0 / (2.0 * positive_cost), 1.0 / (2.0 * C)
+    n_rows, n_positive, bias = lanes.n_rows[b], lanes.n_positive[b], X.bias
+    rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
+    x, ends, order = scratch.x, scratch.ends, scratch.order
+    positive_half, negative_half = 1.0 / (2.0 * lanes.cost[b]), 1.0 / (2.0 * C)
     bias_weight, D = 0.0, 0.0
     for r in range(n_rows):
         order[r] = r
@@ -176,7 +173,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cos
             a += 1
             violation += G * G * 0.5 / half
             worst = max(worst, abs(G))
-            Q = squares[rows[r]] + bias * bias + half
+            Q = X.squares[rows[r]] + bias * bias + half
             change = max(-G / Q, -alpha[r])
             if change != 0.0:
                 alpha[r] += change
@@ -189,7 +186,7 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cos
         if violation <= tol * max(D, 1e-300):
             if n_active == n_rows:
                 break
-            n_active, limit = n_rows, np.inf  # all rows once more, before it counts
+            n_active, limit = n_rows, np.inf  # the rows that left are checked before the lane is done
     norm = squared_norm(w) + bias_weight * bias_weight
     D = -0.5 * norm
     positive_loss = 0.0
@@ -198,7 +195,10 @@ def descend(x, j, ends, squares, rows, n_rows, n_positive, bias, C, positive_cos
         if r < n_positive:
             z = row_dot(x, j, ends[r], ends[r + 1], w) + bias * bias_weight
             positive_loss += max(0.0, 1.0 - z) ** 2
-    return D, norm, bias_weight, positive_loss
+    lanes.dual[b] = D
+    lanes.norm[b] = norm
+    lanes.bias_weight[b] = bias_weight
+    lanes.positive_loss[b] = positive_loss
 
 
 @kernel
@@ -214,14 +214,15 @@ def squared_norm(w):
 
 @kernel
 def positive_mean(X, positives, scratch):
-    """The mean of these rows, in scratch.w on the features in scratch.features; returns how many these are."""
-    slot, features, w, share = scratch.slot, scratch.features, scratch.w, np.float32(1.0 / max(len(positives), 1))
+    """Write the mean of these rows to scratch.w, and its features to scratch.features; returns how many these are."""
+    slot, features, w = scratch.slot, scratch.features, scratch.w
+    share = np.float32(1.0 / max(len(positives), 1))
     count = np.uint32(0)
-    if X.dense:
+    if X.is_dense:
         w[:] = 0.0
     for a in range(len(positives)):
         start, end = X.indptr[positives[a]], X.indptr[positives[a] + np.uint32(1)]
-        if X.dense:
+        if X.is_dense:
             add_dense(X.data, start, share, w)
             continue
         for p in range(start, end):
@@ -231,7 +232,7 @@ def positive_mean(X, positives, scratch):
                 count += np.uint32(1)
                 slot[feature] = count
             w[slot[feature] - np.uint32(1)] += X.data[p] * share
-    if X.dense:
+    if X.is_dense:
         return all_features(features)
     for f in range(count):
         slot[features[f]] = 0
@@ -239,32 +240,41 @@ def positive_mean(X, positives, scratch):
 
 
 @kernel
+def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
+    """A copy of the kernel in starts/msi_kernels.py; msi.py explains it; a test compares the two."""
+    determinant = pp * xx - xp * xp
+    if n_positive == 0 or determinant <= PARALLEL * pp * xx:
+        return 0.0, 0.0
+    a = t + (s - t) * n_positive / n
+    return (s * xx - a * xp) / determinant, (a * pp - s * xp) / determinant
+
+
+@kernel
 def guess(X, first, positives, scratch):
-    """The first scores are u p.x_i + v base_i (see `First`): returns u, v, and the number of features of p, the mean
-    of the positives, whose values are in scratch.w. With `separate`, p scores `positive` and the mean of the others
-    `negative`, as in starts/msi.py; where they are parallel, and without it, p has no part in the scores."""
+    """The first scores are u p.x_i + v base_i (see `FirstScores`). Returns u, v and the number of features of p.
+
+    p is the mean of the positives; its values are in scratch.w. Without `separate` p has no part in the scores.
+    """
     if not first.separate:
         return 0.0, 1.0, np.int64(0)
     count, mp = positive_mean(X, positives, scratch), 0.0
     for a in range(len(positives)):
         mp += first.base[positives[a]] / len(positives)
-    pp, mm = squared_norm(scratch.w[:count]) + X.bias * X.bias, first.mean_square
-    determinant = pp * mm - mp * mp
-    if len(positives) == 0 or determinant <= PARALLEL * pp * mm:
-        return 0.0, 0.0, np.int64(0)
-    mixed = first.negative + (first.positive - first.negative) * len(positives) / len(first.base)
-    u = (first.positive * mm - mixed * mp) / determinant
-    v = (mixed * pp - first.positive * mp) / determinant
-    return u, v, count
+    pp = squared_norm(scratch.w[:count]) + X.bias * X.bias
+    u, v = separating_coefficients(
+        pp, first.mean_square, mp, len(positives), len(first.base), first.positive, first.negative
+    )
+    return u, v, count if u != 0.0 else np.int64(0)
 
 
-# --- 3. one lane -------------------------------------------------------------------------------------
+# --- 3. one lane -----------------------------------------------------------------------------------------------------
 
 
 @kernel
 def fill_lane(b, lanes, scratch, count, factor):
     """Lane b of the panel = factor w on the `count` features of scratch, zero elsewhere."""
-    mine, users, line_of, n_free = lanes.features[b], lanes.users, lanes.line_of, lanes.n_free[0]
+    mine, users = lanes.features[b], lanes.users
+    line_of, n_free = lanes.line_of, lanes.n_free[0]
     for f in range(lanes.n_features[b]):
         feature = mine[f]
         lanes.panel[line_of[feature], b] = 0.0
@@ -285,8 +295,10 @@ def fill_lane(b, lanes, scratch, count, factor):
 
 @kernel
 def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
-    """Lane b takes up the label with the rows `positives`, and guesses its weights. The rows `similar`, which a label
-    much like it has, are in the working set from the start. Returns DONE or what it has no room for."""
+    """Lane b takes a label with these positives, and guesses its weights. Returns DONE or what it has no room for.
+
+    The rows `similar`, positives of a similar label, are in the working set from the start.
+    """
     n = len(first.base)
     lanes.want[b] = min(max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives)), n - len(positives))
     lanes.need[b] = len(positives) + lanes.want[b]
@@ -294,7 +306,8 @@ def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
         return MORE_ROWS
     u, v, count = guess(X, first, positives, scratch)
     fill_lane(b, lanes, scratch, count, np.float32(u))
-    lanes.factor[b], lanes.offset[b], lanes.tau[b] = v, u * X.bias * X.bias, 0.0
+    lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
+    lanes.tau[b] = 0.0
     at, mine = lanes.first[b], np.uint16(1) << np.uint16(b)
     for a in range(len(positives)):
         i = positives[a]
@@ -310,19 +323,20 @@ def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
             lanes.want[b] -= 1
             at += 1
     lanes.n_rows[b], lanes.n_positive[b] = at - lanes.first[b], len(positives)
-    lanes.cost[b], lanes.rounds[b], lanes.phase[b] = cost, 0, GUESSED
+    lanes.cost[b] = cost
+    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
     return DONE
 
 
 @kernel
-def solve_lane(b, X, C, tol, lanes, scratch):
+def solve_lane(b, X, rule, lanes, scratch):
     """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for."""
     n, n_rows = len(lanes.member), lanes.n_rows[b]
     lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
     lanes.need[b] = n_rows + lanes.want[b]
     if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
-    rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
+    rows = lanes.rows[lanes.first[b] :]
     entries = np.uint64(0)
     for r in range(n_rows):
         entries += X.indptr[rows[r] + np.uint32(1)] - X.indptr[rows[r]]
@@ -331,36 +345,29 @@ def solve_lane(b, X, C, tol, lanes, scratch):
     count = gather(X, rows, n_rows, scratch)
     w = scratch.w[:count]
     w[:] = 0.0
-    inner = INNER_TOLERANCE * tol * 0.5 ** (lanes.rounds[b] - 1)
-    if X.dense:
-        D, norm, bias_weight, positive_loss = descend(
-            scratch.x, None, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, lanes.cost[b],
-            inner, alpha, scratch.order, w,
-        )  # fmt: skip
+    inner = INNER_TOLERANCE * rule.tol * 0.5 ** (lanes.rounds[b] - 1)
+    if X.is_dense:
+        descend(b, X, rule.C, inner, lanes, scratch, None, w)
     else:
-        D, norm, bias_weight, positive_loss = descend(
-            scratch.x, scratch.j, scratch.ends, X.squares, rows, n_rows, lanes.n_positive[b], X.bias, C, lanes.cost[b],
-            inner, alpha, scratch.order, w,
-        )  # fmt: skip
+        descend(b, X, rule.C, inner, lanes, scratch, scratch.j, w)
     fill_lane(b, lanes, scratch, count, np.float32(1.0))
-    lanes.factor[b], lanes.offset[b] = 0.0, X.bias * bias_weight
-    lanes.dual[b], lanes.norm[b], lanes.bias_weight[b] = D, norm, bias_weight
-    lanes.positive_loss[b] = positive_loss
-    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * tol * max(D, 0.0) / (C * n))
+    lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lanes.bias_weight[b]
+    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * max(lanes.dual[b], 0.0) / (rule.C * n))
     lanes.phase[b] = TO_CHECK
     return DONE
 
 
 @kernel
 def close_lane(b, P, gap, solved, prune, lanes, out, k):
-    """Write the label of lane b as number k of the output, small weights cut, and leave the lane empty."""
-    at, features, weight = out.ends[k], lanes.features[b], lanes.bias_weight[b]
+    """Write the label of lane b as entry k of the output, small weights cut, and leave the lane empty."""
+    at = out.ends[k]
+    features, weight = lanes.features[b], lanes.bias_weight[b]
     for f in range(lanes.n_features[b]):
         value = lanes.panel[lanes.line_of[features[f]], b]
         if abs(value) >= prune and value != 0.0:
             out.indices[at], out.data[at] = features[f], value
             at += 1
-    if abs(weight) >= prune and weight != 0.0:  # it is zero without bias feature
+    if abs(weight) >= prune and weight != 0.0:  # it is zero without a bias feature
         out.indices[at], out.data[at] = len(lanes.line_of), weight
         at += 1
     active, others = 0, ~(np.uint16(1) << np.uint16(b))
@@ -369,9 +376,11 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
         lanes.member[lanes.rows[r]] &= others
         lanes.positive[lanes.rows[r]] &= others
     out.ends[k + 1], out.order[k] = at, lanes.position[b]
-    out.status[k], out.rounds[k] = SOLVED if solved else GAVE_UP, lanes.rounds[b]
-    figures = out.figures[k]
-    figures[0], figures[1], figures[2], figures[3] = P, gap / P if P > 0.0 else 0.0, np.nan, active
+    out.status[k], out.n_iter[k] = SOLVED if solved else GAVE_UP, lanes.rounds[b]
+    out.figures[k, 0] = P
+    out.figures[k, 1] = gap / P if P > 0.0 else 0.0
+    out.figures[k, 2] = np.nan  # the gradient is not known
+    out.figures[k, 3] = active
     lanes.phase[b], lanes.n_rows[b] = EMPTY, 0
 
 
@@ -392,8 +401,8 @@ def grow_lane(b, lanes):
 
 
 @kernel
-def prepare(X, first, rows_of, rows_indptr, weights, labels, C, tol, cursor, lanes, scratch, out):
-    """Every lane without work takes the next label and guesses; every lane with a working set solves it.
+def prepare(X, positives, parent, labels, first, rule, cursor, lanes, scratch, out):
+    """Every empty lane takes the next label and guesses; every lane with a working set solves it.
 
     Returns DONE, or which buffer was too small (then call again with a larger one).
     """
@@ -402,17 +411,16 @@ def prepare(X, first, rows_of, rows_indptr, weights, labels, C, tol, cursor, lan
         ended = DONE
         if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
             label = labels[cursor[0]]
-            positives = rows_of[rows_indptr[label] : rows_indptr[label + np.uint64(1)]]
-            similar = positives[:0]
-            if first.parent[label] >= 0:
-                parent = np.uint64(first.parent[label])
-                similar = rows_of[rows_indptr[parent] : rows_indptr[parent + np.uint64(1)]]
-            ended = begin_lane(b, X, first, positives, similar, C * weights[label], lanes, scratch)
+            own = positives_of(positives, label)
+            similar = own[:0]
+            if parent[label] >= 0:
+                similar = positives_of(positives, np.uint64(parent[label]))
+            ended = begin_lane(b, X, first, own, similar, rule.C * positives.weight[label], lanes, scratch)
             if ended == DONE:
                 lanes.position[b] = cursor[0]
                 cursor[0] += 1
         elif lanes.phase[b] == TO_SOLVE:
-            ended = solve_lane(b, X, C, tol, lanes, scratch)
+            ended = solve_lane(b, X, rule, lanes, scratch)
         if ended != DONE:
             return ended
         if lanes.phase[b] == EMPTY:
@@ -423,15 +431,20 @@ def prepare(X, first, rows_of, rows_indptr, weights, labels, C, tol, cursor, lan
 
 
 @kernel
-def settle(C, tol, prune, cursor, lanes, out):
-    """After the pass: labels whose gap is small enough leave, the others take in the rows that they overlooked."""
+def positives_of(positives, label):
+    return positives.rows[positives.indptr[label] : positives.indptr[label + np.uint64(1)]]
+
+
+@kernel
+def settle(rule, cursor, lanes, out):
+    """After the pass: labels whose gap is small enough leave their lane; the other working sets grow."""
     for b in range(len(lanes.phase)):
         if lanes.phase[b] == TO_CHECK:
-            P = 0.5 * lanes.norm[b] + C * lanes.loss[b] + lanes.cost[b] * lanes.positive_loss[b]
+            P = 0.5 * lanes.norm[b] + rule.C * lanes.loss[b] + lanes.cost[b] * lanes.positive_loss[b]
             gap = max(P - lanes.dual[b], 0.0) + ROUNDING * P
-            solved = gap <= tol * P and np.inf > P  # NaN and infinity are no solutions
+            solved = gap <= rule.tol * P and np.inf > P  # NaN and infinity are no solutions
             if solved or lanes.rounds[b] == MAX_ROUNDS:
-                close_lane(b, P, gap, solved, prune, lanes, out, cursor[1])
+                close_lane(b, P, gap, solved, rule.prune, lanes, out, cursor[1])
                 cursor[1] += 1
         if lanes.phase[b] != EMPTY:
             grow_lane(b, lanes)

@@ -1,29 +1,21 @@
-"""The estimator of one-vs-all: parameters, blocks of labels, and how every label's solve ended."""
+"""The estimator of one-vs-all: parameters, their meaning, and their checks."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+import numbers
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
-from longtail import check, parallel
+from longtail import check
 from longtail.errors import InputError
-from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import starts
-from longtail.methods.one_vs_all.assembly import Assembly
-from longtail.methods.one_vs_all.dual import Dual, rows_of, suits_float32
-from longtail.methods.one_vs_all.newton import LOSSES, Newton
-from longtail.methods.one_vs_all.outcome import Outcome, Status
-from longtail.methods.one_vs_all.problem import Features, Problem, as_dense
-from longtail.models import LinearModel
+from longtail.methods.one_vs_all.inputs import LOSSES, Features
+from longtail.methods.one_vs_all.problem import OneVsAllProblem
 
 SOLVERS = ("auto", "dual", "newton")
-TOL = 0.01
-DENSE_TOL = 1.0  # of Newton: 0.01 is far too strict there (section 5 of the paper on mean-separating starts)
 
 
 class OneVsAll(ExtremeClassifier):
@@ -33,60 +25,65 @@ class OneVsAll(ExtremeClassifier):
 
         min_w  1/2 w.w + C sum_i loss(y_il x_i.w),     y_il = +1 if row i has label l, else -1
 
-    to a certified distance from its optimum. Time grows with nnz(X) times the number of labels; memory is X, the pruned
+    to a certified distance from its optimum. Time grows with nnz(X) times the number of labels. Memory is X, the pruned
     model, and buffers for a few labels per thread. Labels are independent: threads do not change a byte of the result.
 
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the loss against the penalty; larger fits the training rows more closely.
+        Weight of the loss against the penalty. A larger C fits the training rows more closely.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
     solver : {"auto", "dual", "newton"}, default="auto"
-        "dual": coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton": the
-        truncated Newton of the papers, for both losses. "auto": "dual" where it applies. Both reach the same optimum.
+        "dual" is coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton" is
+        the truncated Newton of the papers, for both losses. "auto" is "dual" where it applies. Both reach the same
+        optimum.
     start : {"msi", "zero", "bias", "ova-primal", "tree"}, default="msi"
-        First weights of "newton": mean-separating; zero; the bias feature alone; the solution for a label that no row
-        has; that of the most similar label. "dual" begins with the rows that these weights score highest; for "tree",
-        which has no solution to go on from yet, the rows of the most similar label and those that score highest for a
-        label that no row has. All lead to the same optimum: "msi" most quickly with the squared hinge, "ova-primal"
-        with the logistic loss. Options follow a colon: "msi:s=1,t=-3", "bias:factor=0.9", "ova-primal:stop=strict",
+        First weights. "msi" separates the mean of the positives from the mean of the negatives; "zero" is zero; "bias"
+        has a weight for the bias feature only; "ova-primal" is the solution of the all-negative problem; "tree" is the
+        solution of the most similar label. Newton begins at these weights. The dual solver begins with the rows that
+        they score highest; for "tree" with the positives of the most similar label, and the rows that "ova-primal"
+        scores highest. All starts lead to the same optimum. "msi" is fastest with the squared hinge, "ova-primal" with
+        the logistic loss. Options follow a colon: "msi:s=1,t=-3", "bias:factor=0.9", "ova-primal:stop=strict",
         "tree:stop=strict".
     positive_weight : float or array of n_labels floats, default=1.0
-        Multiplies C for the rows that have the label: above 1, missing a row costs more than a false alarm. One number
+        Multiplies C for the positives of a label. Above 1, missing a positive costs more than a false alarm. One number
         for all labels, or one for each; an array is not kept in the saved parameters. C=1/3 with positive_weight=3
-        ranks labels better on much data, see docs/methods/one-vs-all.md: try it.
+        ranks labels better on many datasets, see docs/methods/one-vs-all.md.
     prune : float, default=0.01
         Weights smaller than this in absolute value are cut to zero after training. 0 keeps all.
     tol : float or None, default=None
-        When a label counts as solved. "dual": objective within this relative distance of the optimum, by its duality
-        gap. "newton": |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the papers' rule. None means 0.01,
-        but 1 for "newton" on dense features, as in the papers.
+        Stopping tolerance. A label is solved by "dual" when its relative duality gap is at most `tol`, and by "newton"
+        when |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the rule of the papers. None means 0.01, but 1
+        for "newton" on dense features, as in the papers.
     max_iter : int, default=100
-        Newton steps per label at the most. Labels that "dual" does not solve in 12 rounds go to Newton.
+        Largest number of Newton steps per label. Labels that "dual" does not solve in 12 rounds go to Newton.
     bias : float, default=1.0
         Value of the constant feature added to every row; its weight is penalised like any other. 0 adds none.
     normalize : bool, default=False
-        Divide every row by its length, in training and, by the model itself, in prediction. Say True for counts and
-        other rows of different lengths; tf-idf rows of `TextFeatures` have length 1 already.
+        Divide every row by its length, in training and in prediction. Use it for counts and other rows of different
+        lengths; tf-idf rows of `TextFeatures` have length 1 already.
     block_size : int or None, default=None
-        Labels that a thread takes at a time: fewer make progress and Ctrl-C prompter, more waste less time between
-        blocks. It does not change a byte of the result. None chooses blocks of about a second.
+        Labels per block of work. Progress is reported and Ctrl-C obeyed more often with small blocks; large blocks
+        waste less time. It does not change a byte of the result. None chooses blocks of about a second.
     n_jobs : int or None, default=None
-        Threads. None and -1 mean all cores.
-    random_state : int, RandomState or None, default=None
-        Accepted for uniformity; this method draws no random numbers.
+        Number of threads. None and -1 mean all cores; inside a worker of joblib, None means its share of them.
+    random_state : int, RandomState or None, default=0
+        For uniformity with the other methods; this one draws no random numbers.
 
     Attributes
     ----------
     model_ : LinearModel
         The frozen model; `model_.W` is a csr_array with one row per label.
+    training_ : Training
+        How the fit went, with one entry per label in `status` and `n_iter` (Newton steps, or rounds of the dual solver)
+        and in these figures: `objective`, before small weights are cut; `gap`, the relative duality gap over all rows,
+        (P - D) / P; `gradient_ratio`, |g(w)| / |g(0)|, which the dual solver does not know (NaN); `n_active`, the rows
+        inside the margin, as the mean over Newton steps or at the end of "dual".
     classes_ : ndarray
         Names of the labels; `classes_[top.labels]` turns predictions into names.
     multiclass_ : bool
-        Whether every training row had exactly one label.
+        Whether y was a 1-d array of classes.
     n_features_in_ : int
-    outcome_ : Outcome
-        How the solve of every label ended.
     n_iter_ : int
         The largest number of steps or rounds of any label.
 
@@ -106,10 +103,7 @@ class OneVsAll(ExtremeClassifier):
     """
 
     method = "one-vs-all"
-    label_bytes = 100
     takes_dense = True
-    outcome_: Outcome
-    n_iter_: int
 
     def __init__(
         self,
@@ -126,7 +120,7 @@ class OneVsAll(ExtremeClassifier):
         normalize: bool = False,
         block_size: int | None = None,
         n_jobs: int | None = None,
-        random_state: int | np.random.RandomState | None = None,
+        random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -142,10 +136,11 @@ class OneVsAll(ExtremeClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    def check_parameters(self) -> None:
+    def _check_parameters(self) -> None:
         check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
         check.choice(self, "solver", SOLVERS)
+        check.positive_numbers(self, "positive_weight")
         check.number(self, "prune", least=0)
         if self.tol is not None:
             check.number(self, "tol", above=0)
@@ -154,71 +149,25 @@ class OneVsAll(ExtremeClassifier):
         check.number(self, "max_iter", least=1, whole=True)
         check.number(self, "bias", least=0)
         starts.parse(self.start, self.bias)
-        check.flag(self, "normalize")
-        check.n_jobs(self)
         if self.solver == "dual" and self.loss != "squared_hinge":
             raise InputError(f"solver='dual' solves loss='squared_hinge' only, not {self.loss!r}; use solver='newton'")
 
-    def _fit(self, X: Features, Y: sp.csr_array, progress: Callable[[int, int], None]) -> LinearModel:
-        solver = self._solver(X, Y)
-        blocks, problem = solver.blocks(self.block_size), solver.problem
-        total, assembly, outcomes, done = sum(map(len, blocks)), Assembly(problem.twins, problem.D), [], 0
-        for labels, (W, outcome) in zip(blocks, parallel.run(solver.solve, blocks, self.n_jobs), strict=True):
-            assembly.add(labels, W)
-            outcomes.append(outcome)
-            done += len(labels)
-            progress(done * problem.n_labels // total, problem.n_labels)
-        solved = np.concatenate(blocks)
-        order = np.argsort(solved)[np.searchsorted(np.sort(solved), problem.twins)]
-        self.outcome_ = Outcome.stack(outcomes).take(order)
-        self.n_iter_ = int(self.outcome_.n_iter.max())
-        self._warn_of_unsolved()
-        return LinearModel(assembly.matrix(), problem.n_features, problem.bias)
+    def _column_bytes(self) -> tuple[int, int]:
+        return 24, 100
 
-    def _solver(self, X: Features, Y: sp.csr_array) -> Dual | Newton:
-        X = as_dense(X)
-        problem = Problem.of(X, Y, self.bias, check.per_label(self, "positive_weight", Y.shape[1]))
-        if self.solver != "newton" and self.loss == "squared_hinge":
-            rows = rows_of(X, problem)
-            if suits_float32(rows):
-                tol = TOL if self.tol is None else float(self.tol)
-                newton = self._newton(problem, "msi")  # for the few labels that the dual solver hands over
-                first = starts.make(self.start, self._task(problem)).first()
-                return Dual(problem, rows, first, newton, float(self.C), tol, float(self.prune))
-        return self._newton(problem, self.start)
-
-    def _task(self, problem: Problem) -> starts.Task:
-        tol = (DENSE_TOL if problem.is_dense else TOL) if self.tol is None else float(self.tol)
-        return starts.Task(problem, LOSSES[self.loss], float(self.C), tol, int(self.max_iter))
-
-    def _newton(self, problem: Problem, start: str) -> Newton:
-        task = self._task(problem)
-        return Newton(problem, starts.make(start, task), self.loss, task.C, task.tol, task.max_iter, float(self.prune))
-
-    def fit_block(self, X: Features, Y: sp.csr_array, labels: np.ndarray) -> tuple[LinearModel, Outcome]:
-        """The model of some labels of canonical X and Y, and how they ended: the rows that `fit` would give them.
-
-        Pure: the same bytes wherever the processors are of one kind.
-        """
-        self.check_parameters()
-        labels = np.asarray(labels)
-        if labels.ndim != 1 or labels.dtype.kind not in "iu" or not labels.size:
-            raise InputError("labels must be a list of one or more column numbers of Y")
-        if labels.min() < 0 or labels.max() >= Y.shape[1]:
-            raise InputError(f"labels must be column numbers of Y, from 0 to {Y.shape[1] - 1}")
-        solver = self._solver(normalize_rows(X) if self.normalize else X, Y)
-        W, outcome = solver.solve(labels.astype(np.int64))
-        p = solver.problem
-        return LinearModel(W, p.n_features, p.bias, unit_rows=bool(self.normalize)), outcome
-
-    def _warn_of_unsolved(self) -> None:
-        unsolved = int((~self.outcome_.converged).sum())
-        if unsolved:
-            limited = int((self.outcome_.status == Status.MAX_ITER).sum())
-            warnings.warn(
-                f"{unsolved} of {len(self.outcome_.status)} labels stopped before the tolerance was reached ({limited} "
-                f"at max_iter={self.max_iter}, {unsolved - limited} because no step improved the objective); increase "
-                "max_iter or tol, decrease C, or scale the features to unit rows. outcome_.status tells which labels.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+    def _problem(self, X: Features, Y: sp.csr_array) -> OneVsAllProblem:
+        return OneVsAllProblem(
+            X,
+            Y,
+            C=float(self.C),
+            loss=self.loss,
+            solver=self.solver,
+            start=self.start,
+            positive_weight=check.per_label(self, "positive_weight", Y.shape[1]),
+            prune=float(self.prune),
+            tol=None if self.tol is None else float(self.tol),
+            max_iter=int(self.max_iter),
+            bias=float(self.bias),
+            block_size=None if self.block_size is None else int(self.block_size),
+            seed=int(self.random_state) if isinstance(self.random_state, numbers.Integral) else 0,  # it draws nothing
+        )

@@ -1,4 +1,4 @@
-"""The working state of the dual solver: sixteen labels at a time, one to a lane, and the buffers they need."""
+"""The working state of the dual solver: sixteen labels at a time, one in each lane, and the buffers that they need."""
 
 from __future__ import annotations
 
@@ -7,39 +7,37 @@ from typing import NamedTuple
 import numpy as np
 
 from longtail.methods.one_vs_all.dual_kernels import MORE_ENTRIES, MORE_OUTPUT, MORE_ROWS
-from longtail.methods.one_vs_all.verify_kernels import LANES
+from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
 
 MIN_ROOM = 1024  # rows that a lane has room for
 
 
-class Rows(NamedTuple):
-    """X as `row_parts` gives it, and |x_i|^2 of its rows."""
+class DualRule(NamedTuple):
+    """The parameters that the kernels of the dual solver read."""
 
-    data: np.ndarray
-    indices: np.ndarray
-    indptr: np.ndarray
-    bias: float
-    squares: np.ndarray
-    dense: bool
+    C: float
+    tol: float  # relative duality gap at which a label is solved
+    prune: float
 
 
 class Lanes(NamedTuple):
     """Sixteen labels being solved: arrays are (16,) except where noted.
 
-    Lists of rows lie one behind the other: lane b has room for the working set at first[b] .. first[b + 1] of `rows`
-    and `alpha`, and for twice as many rows found at 2 first[b] of `found`. So lanes with few rows need little room.
+    The lists of rows of all lanes share one array. Lane b has room for its working set at first[b] .. first[b + 1] of
+    `rows` and `alpha`, and for twice as many rows found from 2 first[b] on in `found`. Lanes with few rows thus need
+    little room.
 
-    The scores of lane b are factor[b] base + offset[b] + X panel[line_of, b]. Features without a weight in any lane,
-    the most by far, all point to line 0 of the panel, which is zero: so what a pass reads of it stays in cache. Bit b
-    of positive[i] says that row i has the label, bit b of member[i] that it is in the working set.
+    The scores of lane b are factor[b] base + offset[b] + X panel[line_of, b]. Most features have no weight in any lane.
+    They all point to line 0 of the panel, which is zero, so the part of the panel that a pass reads stays in cache. Bit
+    b of positive[i] says that row i has the label, bit b of member[i] that it is in the working set.
     """
 
     phase: np.ndarray
-    position: np.ndarray  # of the label among those to solve
+    position: np.ndarray  # of the label in the block
     rounds: np.ndarray
     cost: np.ndarray  # of the label's own rows; C for all others
     first: np.ndarray  # (17,)
-    need: np.ndarray  # room for how many rows
+    need: np.ndarray  # rows that the lane needs room for
     n_rows: np.ndarray  # the working set: rows, the positives first, and their alphas
     n_positive: np.ndarray
     rows: np.ndarray  # (first[16],)
@@ -67,8 +65,8 @@ class Lanes(NamedTuple):
     bias_weight: np.ndarray
 
 
-class Scratch(NamedTuple):
-    """Room for one lane at work: the rows of its working set, with features renumbered, and so on."""
+class LaneScratch(NamedTuple):
+    """Buffers for one lane at a time: the rows of its working set with features renumbered, and its weights."""
 
     slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `gather` and `guess`
     features: np.ndarray
@@ -80,71 +78,74 @@ class Scratch(NamedTuple):
     values: np.ndarray
 
 
-class Output(NamedTuple):
-    """Solved labels as they come: number k is labels[order[k]], with weights indices, data [ends[k] : ends[k + 1]]."""
+class DualOutput(NamedTuple):
+    """Labels in the order in which they end: entry k is label number order[k] of the block.
+
+    Its weights are data[ends[k] : ends[k + 1]] at the features `indices`.
+    """
 
     indices: np.ndarray
     data: np.ndarray
     ends: np.ndarray
     order: np.ndarray
     status: np.ndarray
-    rounds: np.ndarray
+    n_iter: np.ndarray
     figures: np.ndarray  # objective, relative gap, NaN (the gradient is not known), active rows
 
 
-class Space:
+class DualSpace:
     """The buffers of one thread; those for working sets and output grow as labels need them."""
 
-    def __init__(self, n: int, d: int, n_labels: int, *, dense: bool = False) -> None:
+    def __init__(self, n: int, d: int, n_labels: int, *, is_dense: bool) -> None:
         def floats() -> np.ndarray:
-            return np.zeros(LANES, np.float32)
+            return np.zeros(LABEL_LANES, np.float32)
 
         def whole() -> np.ndarray:
-            return np.zeros(LANES, np.int64)
+            return np.zeros(LABEL_LANES, np.int64)
 
-        self.dense = dense
+        self.is_dense = is_dense
         self.cursor = np.zeros(2, np.int64)  # next label, labels done
-        lines = np.arange(1, d + 1, dtype=np.uint32)  # where rows are dense, all are in use, by a lane beyond the 16
+        lines = np.arange(1, d + 1, dtype=np.uint32)  # dense rows use all lines at all times
         self.lanes = Lanes(
-            phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LANES),
-            first=np.zeros(LANES + 1, np.int64), need=whole(), n_rows=whole(), n_positive=whole(),
+            phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LABEL_LANES),
+            first=np.zeros(LABEL_LANES + 1, np.int64), need=whole(), n_rows=whole(), n_positive=whole(),
             rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_features=whole(),
-            features=np.zeros((LANES, d), np.uint32), panel=_on_cache_lines(d + 1),
-            line_of=lines if dense else np.zeros(d, np.uint32), users=np.full(d, dense, np.uint8),
-            free=lines[::-1].copy(), n_free=np.full(1, 0 if dense else d), factor=floats(), offset=floats(),
+            features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1),
+            line_of=lines if is_dense else np.zeros(d, np.uint32), users=np.full(d, is_dense, np.uint8),
+            free=lines[::-1].copy(), n_free=np.full(1, 0 if is_dense else d), factor=floats(), offset=floats(),
             positive=np.zeros(n, np.uint16), member=np.zeros(n, np.uint16), tau=floats(),
             want=whole(), n_found=whole(), found=np.zeros(0, np.uint32), found_slack=np.zeros(0, np.float32),
-            loss=np.zeros(LANES), positive_loss=np.zeros(LANES),
-            dual=np.zeros(LANES), norm=np.zeros(LANES), bias_weight=np.zeros(LANES),
+            loss=np.zeros(LABEL_LANES), positive_loss=np.zeros(LABEL_LANES),
+            dual=np.zeros(LABEL_LANES), norm=np.zeros(LABEL_LANES), bias_weight=np.zeros(LABEL_LANES),
         )  # fmt: skip
-        self.scratch = Scratch(
+        self.scratch = LaneScratch(
             slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
             x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32), ends=np.zeros(1, np.uint64),
             order=np.zeros(0, np.uint32), values=np.zeros(0, np.float32),
         )  # fmt: skip
-        self.out = Output(
+        self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
-            order=np.zeros(n_labels, np.int64), status=np.zeros(n_labels, np.int8),
-            rounds=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)),
+            order=np.zeros(n_labels, np.int64), status=np.zeros(n_labels, np.uint8),
+            n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)),
         )  # fmt: skip
         for more in (MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT):
             self.grow(more)
 
     def grow(self, which: int) -> None:
         """Double what `prepare` had no room for."""
-        lanes, scratch, out = self.lanes, self.scratch, self.out
         if which == MORE_ROWS:
             self._make_room_for_rows()
         elif which == MORE_ENTRIES:
-            size = max(1 << 16, 2 * len(scratch.x))
-            j = np.zeros(0 if self.dense else size, np.uint32)
-            self.scratch = scratch._replace(x=np.zeros(size, np.float32), j=j)
+            size = max(1 << 16, 2 * len(self.scratch.x))
+            j = np.zeros(0 if self.is_dense else size, np.uint32)
+            self.scratch = self.scratch._replace(x=np.zeros(size, np.float32), j=j)
         else:
-            size = max(2 * len(out.indices), LANES * (len(lanes.panel) + 1))
+            out = self.out
+            size = max(2 * len(out.indices), LABEL_LANES * (len(self.lanes.panel) + 1))
             self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
 
     def _make_room_for_rows(self) -> None:
-        """Lay the lists of all lanes out anew, with twice what each needs."""
+        """Give every lane room for twice as many rows as it needs, and move what it has."""
         old = self.lanes
         room = np.maximum(MIN_ROOM, 2 * old.need)
         first = np.concatenate([[0], np.cumsum(room)])
@@ -152,8 +153,10 @@ class Space:
         for start, old_start, n_rows in zip(first[:-1], old.first[:-1], old.n_rows, strict=True):
             rows[start : start + n_rows] = old.rows[old_start : old_start + n_rows]
             alpha[start : start + n_rows] = old.alpha[old_start : old_start + n_rows]
-        found, slack = np.zeros(2 * first[-1], np.uint32), np.zeros(2 * first[-1], np.float32)
-        self.lanes = old._replace(first=first, rows=rows, alpha=alpha, found=found, found_slack=slack)
+        found = np.zeros(2 * first[-1], np.uint32)
+        self.lanes = old._replace(
+            first=first, rows=rows, alpha=alpha, found=found, found_slack=np.zeros(len(found), np.float32)
+        )
         most = room.max()
         self.scratch = self.scratch._replace(
             ends=np.zeros(most + 1, np.uint64),
@@ -163,10 +166,10 @@ class Space:
 
 
 def _on_cache_lines(d: int) -> np.ndarray:
-    """A panel (d, 16) of zeros whose every row is one cache line of 64 bytes; astride two it would cost two loads."""
-    space = np.zeros(d * LANES + LANES, np.float32)
+    """A panel (d, 16) of zeros in which every row is one cache line of 64 bytes, so that it takes one load."""
+    space = np.zeros(d * LABEL_LANES + LABEL_LANES, np.float32)
     skip = -space.ctypes.data % 64 // 4
-    return space[skip : skip + d * LANES].reshape(d, LANES)
+    return space[skip : skip + d * LABEL_LANES].reshape(d, LABEL_LANES)
 
 
 def _widened(array: np.ndarray, size: int) -> np.ndarray:

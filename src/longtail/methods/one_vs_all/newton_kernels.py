@@ -1,13 +1,13 @@
-"""Compiled loops of newton.py.   [Schultheis & Babbar 2022], section 2, eqs (3)-(13)
+"""Truncated Newton, compiled.   [Schultheis & Babbar 2022], section 2, eqs (3)-(13)
 
     min_w f(w) = 1/2 w.w + sum_i c_i phi(y_i z_i),       z_i = x_i.w + bias w_b                          (3), (4)
 
-with y_i = +1 for the rows that have the label and -1 for the others, c_i = C times the label's weight for the former
-and C for the latter (the paper has 1 for all), and phi the squared hinge max(0, 1 - m)^2 (5) or the logistic loss
-log(1 + exp(-m)). Each step minimises the quadratic model (6) by preconditioned conjugate gradients
-on (7), with Hessian products (11) over the active rows (19), (20) only, and backtracks along the direction found.
+with y_i = +1 for the positives of the label and -1 for all other rows, c_i = C times the label's weight for positives
+and C for the others (the paper has 1 for all), and phi the squared hinge max(0, 1 - m)^2 (5) or the logistic loss
+log(1 + exp(-m)). Each step minimises the quadratic model (6) by preconditioned conjugate gradients on (7), with Hessian
+products (11) over the active rows (19), (20) only, and backtracks along the direction found.
 
-Symbols  X (n, d) CSR, its bias column implicit with the value `bias`; w, g, s, ... (D,), D = d + 1 with bias, else d.
+Symbols  X (n, d) `Samples`, its bias column implicit; w, g, s, ... (D,), D = d + 1 with bias, else d.
          z = Xw; Xs = X times direction; active: rows with phi'' != 0; M: diagonal of the preconditioner.
 
 As in LIBLINEAR (Galli & Lin 2021), whose constants the paper takes over:
@@ -16,17 +16,19 @@ As in LIBLINEAR (Galli & Lin 2021), whose constants the paper takes over:
   - the step is halved up to 20 times until f falls by at least 0.01 step g.s;
   - a label stops at |g(w)| <= eps |g(0)|, eps = tol max(1, min(|P|, |N|)) / n (12), (13), or when f no longer changes,
     or could not change, in the twelfth digit (LIBLINEAR stops there too).
-What differs: z is kept up to date by z += step Xs instead of being computed anew, and |g(0)| comes from the sum of all
-rows, which labels share. Neither changes the iterates beyond rounding.
+What differs: z is updated by z += step Xs instead of being recomputed, and |g(0)| comes from the sum of all rows, which
+labels share. Neither changes the iterates beyond rounding.
 
-Contract (established by longtail.check): canonical CSR, or rows without indices where they are dense (`row_parts`);
-float32 X, unsigned indices; everything else is float64 and
-owned by the caller. Nothing here allocates, prints or raises; how a solve ended is an integer.
+Contract: X and the positives come from inputs.py. Everything else is float64 and owned by the caller. Nothing here
+allocates, prints or raises; the kernels return how a solve ended as an integer.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
+
+import numpy as np
 
 from longtail.compiled import kernel, reordering_kernel
 
@@ -38,6 +40,49 @@ CG_TOLERANCE = 0.5
 SUFFICIENT_DECREASE = 0.01
 MAX_HALVINGS = 20
 NO_CHANGE = 1e-12
+
+
+class NewtonRule(NamedTuple):
+    """What is minimised, and when a label stops."""
+
+    loss: int  # SQUARED_HINGE or LOGISTIC
+    C: float
+    tol: float  # eps_0 of (13)
+    max_iter: int
+
+
+class NewtonSpace(NamedTuple):
+    """The buffers of one thread: vectors over rows, then over features."""
+
+    y: np.ndarray
+    cost: np.ndarray  # c of the formula above
+    z: np.ndarray
+    Xs: np.ndarray
+    active: np.ndarray  # the active rows; only the first n_active entries count
+    g: np.ndarray
+    M: np.ndarray
+    s: np.ndarray
+    r: np.ndarray  # residual of conjugate gradients, their direction, and the Hessian times it
+    direction: np.ndarray
+    H_direction: np.ndarray
+
+
+class NewtonOutput(NamedTuple):
+    """How labels ended: arrays with one entry or row per label."""
+
+    status: np.ndarray
+    n_iter: np.ndarray
+    figures: np.ndarray  # f, relative duality gap, |g| / |g(0)|, mean active rows
+
+
+def newton_space(n: int, D: int) -> NewtonSpace:
+    over_rows = (np.empty(n) for _ in range(4))
+    over_features = (np.empty(D) for _ in range(6))
+    return NewtonSpace(*over_rows, np.empty(n, np.uint32), *over_features)
+
+
+def newton_output(n_labels: int) -> NewtonOutput:
+    return NewtonOutput(np.empty(n_labels, np.uint8), np.empty(n_labels, np.int32), np.empty((n_labels, 4)))
 
 
 # --- 1. losses at a margin m -----------------------------------------------------------------------------------------
@@ -71,48 +116,49 @@ def loss_curvature(loss, m):
 
 
 @reordering_kernel
-def dense_dot(X_data, start, end, v):
+def dense_dot(data, start, end, v):
     total = 0.0
     for p in range(start, end):
-        total += X_data[p] * v[p - start]
+        total += data[p] * v[p - start]
     return total
 
 
 @kernel
-def row_dot(i, X_data, X_indices, X_indptr, bias, v):
+def row_dot(i, X, v):
     """x_i . v, bias feature included."""
-    total = bias * v[-1] if bias > 0.0 else 0.0
-    if len(X_indices) == 0:
-        return total + dense_dot(X_data, X_indptr[i], X_indptr[i + 1], v)
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        total += X_data[p] * v[X_indices[p]]
+    total = X.bias * v[-1] if X.bias > 0.0 else 0.0
+    if X.is_dense:
+        return total + dense_dot(X.data, X.indptr[i], X.indptr[i + 1], v)
+    for p in range(X.indptr[i], X.indptr[i + 1]):
+        total += X.data[p] * v[X.indices[p]]
     return total
 
 
 @kernel
-def add_row(i, X_data, X_indices, X_indptr, bias, factor, out):
+def add_row(i, X, factor, out):
     """out += factor x_i"""
-    start, end = X_indptr[i], X_indptr[i + 1]
-    if len(X_indices) == 0:
+    start, end = X.indptr[i], X.indptr[i + 1]
+    if X.is_dense:
         for p in range(start, end):
-            out[p - start] += factor * X_data[p]
+            out[p - start] += factor * X.data[p]
     else:
         for p in range(start, end):
-            out[X_indices[p]] += factor * X_data[p]
-    if bias > 0.0:
-        out[-1] += factor * bias
+            out[X.indices[p]] += factor * X.data[p]
+    if X.bias > 0.0:
+        out[-1] += factor * X.bias
 
 
 @kernel
-def margins(X_data, X_indices, X_indptr, bias, v, out):
+def margins(X, v, out):
     """out = X v"""
     for i in range(len(out)):
-        out[i] = row_dot(i, X_data, X_indices, X_indptr, bias, v)
+        out[i] = row_dot(i, X, v)
 
 
 @kernel
-def objective(loss, y, z, cost, wTw):
-    """f of (3) at scores z"""
+def objective(loss, space, wTw):
+    """f of (3) at the scores z"""
+    y, z, cost = space.y, space.z, space.cost
     total = 0.0
     for i in range(len(z)):
         total += cost[i] * loss_value(loss, y[i] * z[i])
@@ -120,8 +166,9 @@ def objective(loss, y, z, cost, wTw):
 
 
 @kernel
-def find_active(loss, y, z, active):
-    """Rows with phi'' != 0 (19), in order; returns how many."""
+def find_active(loss, space):
+    """Put the rows with phi'' != 0 (19) into `active`, in order; returns how many there are."""
+    y, z, active = space.y, space.z, space.active
     count = 0
     for i in range(len(z)):
         if loss_curvature(loss, y[i] * z[i]) != 0.0:
@@ -131,41 +178,45 @@ def find_active(loss, y, z, active):
 
 
 @kernel
-def gradient(X_data, X_indices, X_indptr, bias, loss, y, z, cost, w, active, n_active, out):
-    """out = w + sum_i c_i phi'(y_i z_i) y_i x_i. Where phi'' is zero, so is phi'."""
-    out[:] = w
+def gradient(X, loss, space, n_active, w):
+    """g = w + sum_i c_i phi'(y_i z_i) y_i x_i. Where phi'' is zero, so is phi'."""
+    y, z, cost, active, g = space.y, space.z, space.cost, space.active, space.g
+    g[:] = w
     for a in range(n_active):
         i = active[a]
-        add_row(i, X_data, X_indices, X_indptr, bias, cost[i] * loss_slope(loss, y[i] * z[i]) * y[i], out)
+        add_row(i, X, cost[i] * loss_slope(loss, y[i] * z[i]) * y[i], g)
 
 
 @kernel
-def hessian_times(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, v, out):
+def hessian_times(X, loss, space, n_active, v, out):
     """out = v + sum over active i of c_i phi''(y_i z_i) (x_i.v) x_i                                      (11), (20)"""
+    y, z, cost, active = space.y, space.z, space.cost, space.active
     out[:] = v
     for a in range(n_active):
         i = active[a]
-        Xv = row_dot(i, X_data, X_indices, X_indptr, bias, v)
-        add_row(i, X_data, X_indices, X_indptr, bias, cost[i] * loss_curvature(loss, y[i] * z[i]) * Xv, out)
+        Xv = row_dot(i, X, v)
+        add_row(i, X, cost[i] * loss_curvature(loss, y[i] * z[i]) * Xv, out)
 
 
 @kernel
-def preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, out):
-    """out = 0.99 + 0.01 diag(H)"""
-    out[:] = 1.0
+def preconditioner(X, loss, space, n_active):
+    """M = 0.99 + 0.01 diag(H)"""
+    y, z, cost, active, M = space.y, space.z, space.cost, space.active, space.M
+    M[:] = 1.0
     for a in range(n_active):
         i = active[a]
         factor = PRECONDITIONER * cost[i] * loss_curvature(loss, y[i] * z[i])
-        start = X_indptr[i]
-        for p in range(start, X_indptr[i + 1]):
-            out[X_indices[p] if len(X_indices) else p - start] += factor * X_data[p] * X_data[p]
-        if bias > 0.0:
-            out[-1] += factor * bias * bias
+        start = X.indptr[i]
+        for p in range(start, X.indptr[i + 1]):
+            M[p - start if X.is_dense else X.indices[p]] += factor * X.data[p] * X.data[p]
+        if X.bias > 0.0:
+            M[-1] += factor * X.bias * X.bias
 
 
 @kernel
-def dual_value(loss, y, z, cost, w, g):
-    """D(alpha) at alpha_i = -c_i phi'(y_i z_i), whose weights sum_i alpha_i y_i x_i are w - g: a lower bound."""
+def dual_value(loss, space, w):
+    """D(alpha) at alpha_i = -c_i phi'(y_i z_i), whose weights sum_i alpha_i y_i x_i are w - g: a lower bound of f."""
+    y, z, cost, g = space.y, space.z, space.cost, space.g
     total = 0.0
     for i in range(len(z)):
         a = -loss_slope(loss, y[i] * z[i])
@@ -191,10 +242,10 @@ def dot(a, b):
 
 
 @kernel
-def newton_direction(
-    X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, g, M, s, r, direction, H_direction
-):
+def newton_direction(X, loss, space, n_active):
     """s, an approximate solution of H s = -g (7), by preconditioned conjugate gradients from s = 0; returns g.s."""
+    g, M, s, r = space.g, space.M, space.s, space.r
+    direction, H_direction = space.direction, space.H_direction
     zTr = 0.0
     for j in range(len(g)):
         s[j] = 0.0
@@ -204,12 +255,14 @@ def newton_direction(
     tolerance = min(CG_TOLERANCE, math.sqrt(math.sqrt(zTr)))
     Q = 0.0
     for iteration in range(1, max(len(g), 5) + 1):
-        hessian_times(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, direction, H_direction)
+        hessian_times(X, loss, space, n_active, direction, H_direction)
         curvature = dot(direction, H_direction)
         if curvature <= 1e-16:
             break
         alpha = zTr / curvature
-        sTr, sTg, next_zTr = 0.0, 0.0, 0.0
+        sTr = 0.0
+        sTg = 0.0
+        next_zTr = 0.0
         for j in range(len(g)):
             s[j] += alpha * direction[j]
             r[j] -= alpha * H_direction[j]
@@ -230,8 +283,10 @@ def newton_direction(
 
 
 @kernel
-def line_search(loss, y, z, Xs, cost, wTw, wTs, sTs, gTs, f):
+def line_search(loss, space, w, wTw, gTs, f):
     """The first step of 1, 1/2, 1/4, ... that lowers f enough, and f there; step 0 if none of them does."""
+    y, z, cost, Xs = space.y, space.z, space.cost, space.Xs
+    wTs, sTs = dot(w, space.s), dot(space.s, space.s)
     step = 1.0
     for _ in range(MAX_HALVINGS):
         total = 0.0
@@ -245,100 +300,89 @@ def line_search(loss, y, z, Xs, cost, wTw, wTs, sTs, gTs, f):
 
 
 @kernel
-def gradient_norm_at_zero(X_data, X_indices, X_indptr, bias, loss, positives, x_sum, C, weight, out):
+def gradient_norm_at_zero(X, loss, positives, weight, x_sum, C, out):
     """|g(0)| = C |phi'(0)| |(1 + weight) sum over P of x_i - sum of all x_i|"""
     for j in range(len(x_sum)):
         out[j] = -x_sum[j]
     for a in range(len(positives)):
-        add_row(positives[a], X_data, X_indices, X_indptr, bias, 1.0 + weight, out)
+        add_row(positives[a], X, 1.0 + weight, out)
     return C * abs(loss_slope(loss, 0.0)) * math.sqrt(dot(out, out))
 
 
 @kernel
-def newton_one(
-    X_data, X_indices, X_indptr, bias, loss, positives, weight, x_sum, C, tol, max_iter, w, rows, columns, active
-):
-    """Solve one label from the start `w`, in place.
-
-    Returns status, Newton steps, f, relative duality gap, |g| / |g(0)| and mean active rows.
-    """
-    z, Xs, y, cost = rows[0], rows[1], rows[2], rows[3]
+def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
+    """Solve one label from the start `w`, in place; out[b] tells how it ended."""
+    loss, z = rule.loss, space.z
     n = len(z)
-    g, M, s, r, direction, H_direction = columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]
 
     # 0) the scale of the stopping rule (12), (13)
-    g0_norm = gradient_norm_at_zero(X_data, X_indices, X_indptr, bias, loss, positives, x_sum, C, weight, g)
-    limit = tol * max(1, min(len(positives), n - len(positives))) / n * g0_norm
+    g0_norm = gradient_norm_at_zero(X, loss, positives, weight, x_sum, rule.C, space.g)
+    limit = rule.tol * max(1, min(len(positives), n - len(positives))) / n * g0_norm
 
     # 1) the start
-    margins(X_data, X_indices, X_indptr, bias, w, z)
+    margins(X, w, z)
     wTw = dot(w, w)
-    f = objective(loss, y, z, cost, wTw)
-    active_total, steps, status = 0, 0, MAX_ITER
+    f = objective(loss, space, wTw)
+    active_total = 0
+    steps = 0
+    status = MAX_ITER
     while True:
         # 2) gradient on the active rows, and the stopping rule
-        n_active = find_active(loss, y, z, active)
-        gradient(X_data, X_indices, X_indptr, bias, loss, y, z, cost, w, active, n_active, g)
-        g_norm = math.sqrt(dot(g, g))
+        n_active = find_active(loss, space)
+        gradient(X, loss, space, n_active, w)
+        g_norm = math.sqrt(dot(space.g, space.g))
         if g_norm <= limit:
             status = CONVERGED
             break
-        if steps == max_iter:
+        if steps == rule.max_iter:
             break
         active_total += n_active
 
         # 3) Newton direction
-        preconditioner(X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, M)
-        gTs = newton_direction(
-            X_data, X_indices, X_indptr, bias, loss, y, z, cost, active, n_active, g, M, s, r, direction, H_direction
-        )
+        preconditioner(X, loss, space, n_active)
+        gTs = newton_direction(X, loss, space, n_active)
 
         # 4) step length, and the step
-        margins(X_data, X_indices, X_indptr, bias, s, Xs)
-        step, f_new = line_search(loss, y, z, Xs, cost, wTw, dot(w, s), dot(s, s), gTs, f)
+        margins(X, space.s, space.Xs)
+        step, f_new = line_search(loss, space, w, wTw, gTs, f)
         if step == 0.0:  # either rounding hides what little is left to gain, or the problem is badly scaled
             status = CONVERGED if -gTs <= NO_CHANGE * abs(f) else LINE_SEARCH_FAILED
             break
         for j in range(len(w)):
-            w[j] += step * s[j]
+            w[j] += step * space.s[j]
         for i in range(n):
-            z[i] += step * Xs[i]
+            z[i] += step * space.Xs[i]
         wTw = dot(w, w)
         steps += 1
         change, f = f - f_new, f_new
         if abs(change) <= NO_CHANGE * abs(f):
             status = CONVERGED
-            n_active = find_active(loss, y, z, active)
-            gradient(X_data, X_indices, X_indptr, bias, loss, y, z, cost, w, active, n_active, g)
-            g_norm = math.sqrt(dot(g, g))
+            n_active = find_active(loss, space)
+            gradient(X, loss, space, n_active, w)
+            g_norm = math.sqrt(dot(space.g, space.g))
             break
-    ratio = g_norm / g0_norm if g0_norm > 0.0 else 0.0
-    gap = (f - dual_value(loss, y, z, cost, w, g)) / f if f > 0.0 else 0.0
-    return status, steps, f, gap, ratio, active_total / max(steps, 1)
+    out.status[b] = status
+    out.n_iter[b] = steps
+    out.figures[b, 0] = f
+    out.figures[b, 1] = (f - dual_value(loss, space, w)) / f if f > 0.0 else 0.0
+    out.figures[b, 2] = g_norm / g0_norm if g0_norm > 0.0 else 0.0
+    out.figures[b, 3] = active_total / max(steps, 1)
 
 
 @kernel
-def newton_block(
-    X_data, X_indices, X_indptr, bias, loss, rows_of, rows_indptr, weights, labels, x_sum, C, tol, max_iter, rows,
-    columns, active, W, out_status, out_steps, out_figures,
-):  # fmt: skip
-    """Solve `labels`: W (labels, D) holds their starts, then their solutions.
-
-    rows_of, rows_indptr list the positive rows of each label, whose cost is C times its entry in `weights`.
-    """
-    y, cost = rows[2], rows[3]
+def newton_block(X, positives, labels, x_sum, rule, space, W, out):
+    """Solve `labels`: W (labels, D) holds their starts, then their solutions."""
+    y, cost, C = space.y, space.cost, rule.C
     y[:] = -1.0
     cost[:] = C
     for b in range(len(W)):
         label = labels[b]
-        positives = rows_of[rows_indptr[label] : rows_indptr[label + 1]]
-        for a in range(len(positives)):
-            y[positives[a]], cost[positives[a]] = 1.0, C * weights[label]
-        status, steps, f, gap, ratio, mean_active = newton_one(
-            X_data, X_indices, X_indptr, bias, loss, positives, weights[label], x_sum, C, tol, max_iter, W[b], rows,
-            columns, active,
-        )  # fmt: skip
-        out_status[b], out_steps[b] = status, steps
-        out_figures[b, 0], out_figures[b, 1], out_figures[b, 2], out_figures[b, 3] = f, gap, ratio, mean_active
-        for a in range(len(positives)):
-            y[positives[a]], cost[positives[a]] = -1.0, C
+        weight = positives.weight[label]
+        own = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
+        for a in range(len(own)):
+            y[own[a]] = 1.0
+            cost[own[a]] = C * weight
+        newton_one(X, own, weight, x_sum, rule, space, W[b], out, b)
+        for a in range(len(own)):
+            y[own[a]] = -1.0
+            cost[own[a]] = C

@@ -1,84 +1,74 @@
-"""What all labels of a one-vs-all fit share: the rows, who has which label, and sums over all rows."""
+"""The training problem of one-vs-all: the data, the start, the order of solving, blocks, and the stack."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.compiled import csr_pattern, frozen, row_parts
-
-Features: TypeAlias = "sp.csr_array | np.ndarray"
-
-
-def as_dense(X: Features) -> Features:
-    """X without its indices if every entry is stored, as in embeddings that were read from a file."""
-    if isinstance(X, np.ndarray) or X.nnz < X.shape[0] * X.shape[1]:
-        return X
-    return X.data.reshape(X.shape)
+from longtail import parallel
+from longtail.methods.one_vs_all import dual, newton, starts
+from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins
+from longtail.methods.one_vs_all.label_tree import label_tree
+from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
+from longtail.methods.one_vs_all.parts import WeightStack
+from longtail.methods.problem import Block, Part, Problem
+from longtail.parallel import Work
 
 
-@dataclass(frozen=True)
-class Problem:
-    """X as kernels take it, and who has which label: rows_of[rows_indptr[label] : rows_indptr[label + 1]].
+class OneVsAllProblem(OneVsAllData, Problem):
+    """One binary problem per label, each independent of the others.
 
-    `x_sum` is the sum of all rows; `weights` multiply the cost of a label's own rows. Vectors over features have
-    D = n_features + 1 entries, the last for the bias feature, or D = n_features without bias.
+    What blocks share is made here, once: the data in the form of the kernels, the start (with w*(-1) for "ova-primal"
+    and "tree"), its scores of all rows for the dual solver, and the label tree. `parent` is that tree, or a forest of
+    single labels; `twins` has for every label the first one with the same rows and weight, the only one to be solved.
     """
 
-    X: tuple[np.ndarray, np.ndarray, np.ndarray]
-    n_samples: int
-    n_features: int
-    n_labels: int
-    bias: float
-    rows_of: np.ndarray
-    rows_indptr: np.ndarray
-    x_sum: np.ndarray
-    weights: np.ndarray
+    unit = "label"
 
-    @classmethod
-    def of(cls, X: Features, Y: sp.csr_array, bias: float, positive_weight: float | np.ndarray = 1.0) -> Problem:
-        n, d = X.shape
-        x_sum = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
-        if bias > 0:
-            x_sum = np.append(x_sum, n * bias)
-        by_label = Y.T.tocsr()
-        by_label.sort_indices()
-        weights = np.broadcast_to(np.asarray(positive_weight, np.float64), Y.shape[1])
-        return cls(
-            row_parts(X),
-            n,
-            d,
-            Y.shape[1],
-            float(bias),
-            *csr_pattern(by_label),
-            frozen(x_sum, np.float64),
-            frozen(weights, np.float64),
-        )
+    def __init__(
+        self, X: Features, Y: sp.csr_array, *, start: str, block_size: int | None, seed: int, **parameters: Any
+    ) -> None:
+        super().__init__(X, Y, **parameters)
+        self.twins = first_twins(self.positives)
+        self.labels = np.unique(self.twins)
+        self.start = starts.make(start, self)
+        self.first = self.start.scores(self) if self.solver == "dual" else None
+        self.parent = np.full(self.n_labels, ROOT)
+        if self.start.begins_at_parent:
+            self.parent = label_tree(self.positives, self.n_samples, self.labels)
+        usual = (dual if self.solver == "dual" else newton).block_labels(self.pass_work)
+        self.block_size = usual if block_size is None else block_size
+        weight = np.unique(self.positives.weight)
+        self.settings = {
+            **parameters,
+            "solver": self.solver,
+            "start": starts.text(start, self.start),
+            "positive_weight": float(weight[0]) if len(weight) == 1 else "one per label",
+            "tol": self.tol,
+            "block_size": self.block_size,
+            "random_state": seed,
+        }
 
-    @property
-    def D(self) -> int:  # noqa: N802 - the symbol of the kernels
-        return len(self.x_sum)
+    def blocks(self) -> list[Block]:
+        """Ranges of labels; whole subtrees where labels begin at their parent's solution."""
+        if self.solver == "newton":
+            pieces = subtree_blocks(self.labels, self.parent, self.block_size)
+        else:  # frequent labels first, so that lanes end together
+            n_positive = self.positives.n_positive
+            ranges = parallel.ranges(len(self.labels), self.block_size)
+            pieces = [self.labels[part.start : part.stop] for part in ranges]
+            pieces = [piece[np.argsort(-n_positive[piece], kind="stable")] for piece in pieces]
+        return [Block(number, piece, float(len(piece))) for number, piece in enumerate(pieces)]
 
-    @property
-    def is_dense(self) -> bool:
-        return len(self.X[0]) > len(self.X[1])
+    def solve(self, block: Block, work: Work) -> Part:
+        if self.first is None:
+            return newton.solve(self, block, work, start=self.start, tol=self.tol)
+        return dual.solve(self, self.first, block, work)
 
-    @cached_property
-    def twins(self) -> np.ndarray:
-        """For every label the first label that is on the very same rows with the same weight; itself for most."""
-        rows, ends, weights = self.rows_of.tobytes(), (4 * self.rows_indptr).tolist(), self.weights.tolist()
-        first: dict[tuple[bytes, float], int] = {}
-        return np.array(
-            [
-                first.setdefault((rows[ends[label] : ends[label + 1]], weights[label]), label)
-                for label in range(self.n_labels)
-            ]
-        )
+    def stack(self) -> WeightStack:
+        return WeightStack(self.twins, self.n_features, self.X.bias)
 
-    def newton_space(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The buffers of a thread that runs Newton: vectors over rows, over features, and a list of rows."""
-        return np.empty((4, self.n_samples)), np.empty((6, self.D)), np.empty(self.n_samples, np.uint32)
+    def item_of(self) -> np.ndarray:
+        return self.twins

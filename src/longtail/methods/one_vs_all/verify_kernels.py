@@ -1,4 +1,6 @@
-"""The pass of the dual solver over all rows, for sixteen labels at once: is each solved, which rows did it overlook?"""
+"""The pass of the dual solver over all rows, for sixteen labels at once. It finds the loss of each label over all rows,
+and the rows that belong into its working set.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from numba.extending import intrinsic
 
 from longtail.compiled import kernel
 
-LANES = 16
-ROWS = 4  # dense rows scored together
+LABEL_LANES = 16  # labels that share a pass over X
+DENSE_ROWS = 4  # dense rows scored together
 
 
 @intrinsic
@@ -22,14 +24,14 @@ def score_lanes(
     z = offset + base factor + sum over p in start .. end of X_data[p] panel[line_of[X_indices[p]]];
     out = max(0, 1 - y z), y being +1 in the lanes whose bit is set in `positive`, else -1;
     loss += out^2 where y is -1 (NaN stays NaN); returns, as bits, the lanes where out > tau.
-    Numba unrolls so short a loop and then fails to vectorise it, hence these lines of LLVM.
+    Written in LLVM, because Numba unrolls such a short loop and then fails to vectorise it.
     """
     signature = types.int64(
         X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out
     )
 
     def generate(context, builder, signature, args):
-        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LABEL_LANES)
         fused = ["contract"]  # a fused multiply-add where the processor has one
 
         def pointer(position):
@@ -45,9 +47,9 @@ def score_lanes(
             return builder.fadd(c, builder.fmul(a, b, flags=fused), flags=fused)
 
         def spread(scalar):
-            nothing, zeros = ir.Constant(vector, ir.Undefined), ir.VectorType(ir.IntType(32), LANES)
+            nothing, zeros = ir.Constant(vector, ir.Undefined), ir.VectorType(ir.IntType(32), LABEL_LANES)
             first = builder.insert_element(nothing, scalar, ir.IntType(32)(0))
-            return builder.shuffle_vector(first, nothing, ir.Constant(zeros, [0] * LANES))
+            return builder.shuffle_vector(first, nothing, ir.Constant(zeros, [0] * LABEL_LANES))
 
         data, indices, lines, weights = pointer(0), pointer(1), pointer(4), pointer(5)
         initial, entry = add_product(spread(args[6]), load(7), load(8)), builder.block
@@ -64,60 +66,62 @@ def score_lanes(
         x = builder.load(builder.gep(data, [p]))
         j = builder.zext(builder.load(builder.gep(indices, [p])), integer)
         line = builder.zext(builder.load(builder.gep(lines, [j])), integer)
-        lanes = builder.load(lanes_at(builder.gep(weights, [builder.mul(line, integer(LANES))])), align=4)
+        lanes = builder.load(lanes_at(builder.gep(weights, [builder.mul(line, integer(LABEL_LANES))])), align=4)
         p.add_incoming(builder.add(p, integer(1)), body)
         total.add_incoming(add_product(spread(x), lanes, total), body)
         builder.branch(test)
 
         builder.position_at_end(done)
-        zero = ir.Constant(vector, [0.0] * LANES)
-        is_positive = builder.bitcast(args[9], ir.VectorType(ir.IntType(1), LANES))
+        zero = ir.Constant(vector, [0.0] * LABEL_LANES)
+        is_positive = builder.bitcast(args[9], ir.VectorType(ir.IntType(1), LABEL_LANES))
         margin = builder.select(is_positive, builder.fneg(total), total)
-        slack = builder.fadd(margin, ir.Constant(vector, [1.0] * LANES))
+        slack = builder.fadd(margin, ir.Constant(vector, [1.0] * LABEL_LANES))
         slack = builder.select(builder.fcmp_unordered(">", slack, zero), slack, zero)
         builder.store(slack, lanes_at(pointer(12)), align=4)
         negative = builder.select(is_positive, zero, slack)
         builder.store(add_product(negative, negative, load(11)), lanes_at(pointer(11)), align=4)
         above = builder.fcmp_ordered(">", slack, load(10))
-        return builder.zext(builder.bitcast(above, ir.IntType(LANES)), integer)
+        return builder.zext(builder.bitcast(above, ir.IntType(LABEL_LANES)), integer)
 
     return signature, generate
 
 
 @intrinsic
 def dense_scores(typing_context, X_data, starts, panel, d, out):
-    """out[r] = sum over f < d of X_data[starts[r] + f] panel[1 + f] for ROWS rows r and 16 labels: a line of the panel
-    is loaded once for all these rows."""
+    """out[r] = sum over f < d of X_data[starts[r] + f] panel[1 + f] for DENSE_ROWS rows r and 16 labels.
+
+    A line of the panel is loaded once for all these rows.
+    """
     signature = types.void(X_data, starts, panel, d, out)
 
     def generate(context, builder, signature, args):
-        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LANES)
+        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LABEL_LANES)
         fused = ["contract"]
 
         def pointer(position):
             return context.make_array(signature.args[position])(context, builder, args[position]).data
 
         def lanes_at(base, line):
-            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(LANES))]), vector.as_pointer())
+            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(LABEL_LANES))]), vector.as_pointer())
 
         data, first_of, weights, target = pointer(0), pointer(1), pointer(2), pointer(4)
-        firsts = [builder.load(builder.gep(first_of, [integer(r)])) for r in range(ROWS)]
+        firsts = [builder.load(builder.gep(first_of, [integer(r)])) for r in range(DENSE_ROWS)]
         entry = builder.block
         test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
         builder.branch(test)
 
         builder.position_at_end(test)
-        f, totals = builder.phi(integer), [builder.phi(vector) for _ in range(ROWS)]
+        f, totals = builder.phi(integer), [builder.phi(vector) for _ in range(DENSE_ROWS)]
         f.add_incoming(integer(0), entry)
         for total in totals:
-            total.add_incoming(ir.Constant(vector, [0.0] * LANES), entry)
+            total.add_incoming(ir.Constant(vector, [0.0] * LABEL_LANES), entry)
         builder.cbranch(builder.icmp_unsigned("<", f, args[3]), body, done)
 
         builder.position_at_end(body)
         following = builder.add(f, integer(1))
         lanes = builder.load(lanes_at(weights, following), align=4)
         nothing = ir.Constant(vector, ir.Undefined)
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LABEL_LANES), [0] * LABEL_LANES)
         for first, total in zip(firsts, totals, strict=True):
             x = builder.load(builder.gep(data, [builder.add(first, f)]))
             spread = builder.shuffle_vector(builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, everywhere)
@@ -138,7 +142,8 @@ def dense_scores(typing_context, X_data, starts, panel, d, out):
 def smallest_of_best(values, count, keep, scratch):
     """The `keep`-th largest of values[:count] (quickselect)."""
     scratch[:count] = values[:count]
-    low, high, wanted = 0, count - 1, count - keep
+    low, high = 0, count - 1
+    wanted = count - keep
     while low < high:
         pivot = scratch[(low + high) // 2]
         i, j = low, high
@@ -162,8 +167,10 @@ def smallest_of_best(values, count, keep, scratch):
 
 @kernel
 def keep_best(all_found, all_slack, start, count, keep, scratch):
-    """Of the `count` rows found from `start` on, keep the `keep` ones of largest slack, ties by position; returns the
-    new count and the smallest slack kept."""
+    """Of the `count` rows found from `start` on, keep the `keep` rows of largest slack, ties by position.
+
+    Returns the new count and the smallest slack kept.
+    """
     found, slack = all_found[start : start + count], all_slack[start : start + count]
     limit = smallest_of_best(slack, count, keep, scratch)
     ties = keep
@@ -182,23 +189,28 @@ def keep_best(all_found, all_slack, start, count, keep, scratch):
 
 @kernel
 def verify(X, base, lanes, values):
-    """One pass over all rows: loss[b] = sum of max(0, 1 + z_i)^2 over the negative ones, and in found[2 first[b] :] the
-    rows of largest slack that are not in the working set: those above tau[b], at most want[b]."""
-    part, slack, offset = np.zeros(LANES, np.float32), np.empty(LANES, np.float32), np.empty(LANES, np.float32)
-    starts, products = np.empty(ROWS, np.uint64), np.empty((ROWS, LANES), np.float32)
+    """One pass over all rows, for all lanes b.
+
+    loss[b] is the sum of max(0, 1 + z_i)^2 over the negatives. found[2 first[b] :] are the rows outside the working set
+    whose slack is above tau[b]; where these are more than want[b], the rows of largest slack.
+    """
+    part = np.zeros(LABEL_LANES, np.float32)
+    slack = np.empty(LABEL_LANES, np.float32)
+    offset = np.empty(LABEL_LANES, np.float32)
+    starts, products = np.empty(DENSE_ROWS, np.uint64), np.empty((DENSE_ROWS, LABEL_LANES), np.float32)
     lanes.loss[:] = 0.0
     lanes.n_found[:] = 0
     n = len(base)
     offset[:] = lanes.offset
     for i in range(n):
         start, end = X.indptr[i], X.indptr[i + 1]
-        if X.dense:  # the products come from another loop; none are left to add
-            if i % ROWS == 0:
-                for r in range(ROWS):
+        if X.is_dense:  # dense_scores makes the products; score_lanes then has none to add
+            if i % DENSE_ROWS == 0:
+                for r in range(DENSE_ROWS):
                     starts[r] = X.indptr[min(i + r, n - 1)]
                 dense_scores(X.data, starts, lanes.panel, np.uint64(len(lanes.line_of)), products)
-            for b in range(LANES):
-                offset[b] = lanes.offset[b] + products[i % ROWS, b]
+            for b in range(LABEL_LANES):
+                offset[b] = lanes.offset[b] + products[i % DENSE_ROWS, b]
             end = start
         bits = score_lanes(
             X.data, X.indices, start, end, lanes.line_of, lanes.panel, base[i], lanes.factor, offset, lanes.positive[i],
@@ -217,11 +229,11 @@ def verify(X, base, lanes, values):
                 lanes.n_found[b] = count
             bits >>= 1
             b += 1
-        if i & 255 == 255 or i == n - 1:  # short float32 sums, long float64 ones
-            for b in range(LANES):
+        if i & 255 == 255 or i == n - 1:  # short sums in float32, long ones in float64
+            for b in range(LABEL_LANES):
                 lanes.loss[b] += part[b]
                 part[b] = 0.0
-    for b in range(LANES):
+    for b in range(LABEL_LANES):
         if lanes.n_found[b] > lanes.want[b]:
             lanes.n_found[b], _ = keep_best(
                 lanes.found, lanes.found_slack, 2 * lanes.first[b], lanes.n_found[b], lanes.want[b], values

@@ -1,6 +1,6 @@
 """PD-Sparse: all labels trained together, with few weights and few dual variables."""
 
 from longtail.methods.pd_sparse.estimator import PDSparse
-from longtail.methods.pd_sparse.path import Pass
+from longtail.methods.pd_sparse.stages import STAGES
 
-__all__ = ["PDSparse", "Pass"]
+__all__ = ["STAGES", "PDSparse"]

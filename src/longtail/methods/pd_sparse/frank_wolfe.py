@@ -5,22 +5,23 @@ The problem (13) and its dual (14), over A = (alpha_ik), one block of variables 
     P(W) = sum_k 1/2 |w_k|^2 + lam |w_k|_1  +  C sum_i L(W'x_i, y_i)                                      (13)
     G(A) = 1/2 sum_k |w_k|^2 + sum_i sum over negative k of alpha_ik,                                     (14)
            w_k = prox(v_k),  v_k = X'alpha_k                                                              (15)
-    alpha_ik >= 0 for the labels k of row i, <= 0 for all others, both adding up to t_i in [0, C]         (16)
+    alpha_ik >= 0 for the labels k of row i, <= 0 for all others; each group adds up to t_i in [0, C]     (16)
 
-L is the separation ranking loss (2): one plus the best score of a negative label minus the worst of a positive one, or
-zero. -G(A) never exceeds P(W), and is equal to it at the optimum. A pass visits every row once, in random order:
+L is the separation ranking loss (2): one plus the best score of a negative label minus the worst score of a positive
+label, or zero if that is negative. -G(A) never exceeds P(W), and equals it at the optimum. A pass visits every row
+once, in random order:
 
-    1. search: the negative labels that violate the row's margin most join its active set    (20), (24), (25)
-    2. the row's variables of active labels are moved to the minimum of (21), by a projection           (22)
-    3. negative labels whose variable is zero leave the active set; v and w follow                      (23)
+    1. Search: the negative labels that violate the row's margin most join its active set.     (20), (24), (25)
+    2. Update: the row's variables of active labels move to the minimum of (21), by a projection.          (22)
+    3. Negative labels whose variable is zero leave the active set; v and w follow.                        (23)
 
-Differs from the paper: rows are taken in mini-batches. Searches of a batch run in parallel against the weights before
-it; then rows are updated one after the other, with fresh scores of their active labels, so that no step raises G. A
-batch depends on the data alone, and so does the result: threads do not change a byte. The rule of section 4.4, to
-return more labels from a search when searching takes most of the time, counts operations instead of seconds for the
-same reason.
+Differs from the paper: rows are processed in mini-batches. The searches of a batch run in parallel and read the weights
+from before the batch. Then the rows are updated one after the other, with fresh scores of their active labels, so no
+update increases G. Batches depend on the data alone, so the number of threads does not change a byte of the result. The
+rule of section 4.4 returns more labels from a search when searching takes most of the time. Here it counts operations
+instead of seconds, for the same reason.
 
-Symbols: N rows, D features, K labels, nu parts of the labels, A_i = `members` of row i (positive labels first).
+Symbols: N rows, D features, K labels. A_i, the active set of row i, is `members` of row i, positive labels first.
 """
 
 from __future__ import annotations
@@ -37,43 +38,47 @@ from longtail import parallel
 from longtail.compiled import csr_parts, frozen
 from longtail.matrix import row_squares
 from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
+from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
 from longtail.methods.pd_sparse.table_kernels import dual_parts
-from longtail.methods.pd_sparse.weights import Weights
+from longtail.methods.pd_sparse.weights import WeightTables
 
 MEMBER = np.dtype([("label", np.uint32), ("alpha", np.float64)])
-BATCH, BATCHES = 256, 64  # rows searched at a time; but a pass has so many batches at the least
+BATCH = 256  # rows searched at a time
+MIN_BATCHES = 64  # in a pass: small data has smaller batches
 SPARE_MEMBERS = 4  # room for negative labels in a row's first active set
-SLOT_WORK = 25.0  # a visit to a slot takes the time of so many entries of lists
-MOST_RETURNED = 64
+SLOT_WORK = 25.0  # visiting a slot takes as long as reading this many entries of lists
+MAX_RETURNED = 64
 
 
 @dataclass(frozen=True)
-class Problem:
-    """The rows, as kernels take them, and their labels, renumbered at random: label k is number_of[k] in training.
+class Samples:
+    """The rows, as kernels take them, and their labels.
 
-    X has the bias feature as its last column, if there is one."""
+    Labels are renumbered at random: label k has the number number_of[k] in training. X has the bias feature as its last
+    column, if there is one.
+    """
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     squares: np.ndarray  # |x_i|^2
-    n_positive: np.ndarray
+    n_positive: np.ndarray  # labels of each row
     positives: np.ndarray  # numbers of the labels of row 0, of row 1, ...
     number_of: np.ndarray
     n_features: int
 
     @classmethod
-    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float, rng: np.random.Generator) -> Problem:
+    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float, rng: np.random.Generator) -> Samples:
         if bias:
             constant = np.full((X.shape[0], 1), bias, np.float32)
             X = sp.csr_array(sp.hstack([X, sp.csr_array(constant)], format="csr"))
         number_of = rng.permutation(Y.shape[1]).astype(np.uint32)
         return cls(
-            csr_parts(X),
-            frozen(row_squares(X), np.float64),
-            frozen(np.diff(Y.indptr), np.uint32),
-            number_of[Y.indices],
-            number_of,
-            X.shape[1],
+            X=csr_parts(X),
+            squares=frozen(row_squares(X), np.float64),
+            n_positive=frozen(np.diff(Y.indptr), np.uint32),
+            positives=number_of[Y.indices],
+            number_of=number_of,
+            n_features=X.shape[1],
         )
 
     @property
@@ -85,51 +90,51 @@ class Problem:
         return len(self.number_of)
 
     @property
-    def active(self) -> np.ndarray:
-        """The rows with a loss: those without labels, and those with all of them, have none."""
+    def with_loss(self) -> np.ndarray:
+        """The rows that can have a loss. Rows without labels, and rows with all labels, have none."""
         return np.flatnonzero((self.n_positive > 0) & (self.n_positive < self.n_labels))
 
     def sampling_rate(self, C: float) -> float:
-        """How many features there are for one that is drawn, d_i / d~_i (section 4.4)."""
-        entries, log_labels = len(self.X[0]), math.log(max(self.n_labels, 2))
+        """Features per feature that is drawn, d_i / d~_i (section 4.4)."""
+        entries = len(self.X[0])
+        log_labels = math.log(max(self.n_labels, 2))
         by_weights = 5.0 * self.n_features * self.n_labels / max(C * entries * log_labels, 1e-300)
         return float(math.ceil(max(1e-9, min(by_weights, entries / (5.0 * self.n_samples)))))
 
 
 class Members(NamedTuple):
-    """The active sets: row i has held[start[i] : start[i] + size[i]], its positive labels first, and room for more."""
+    """The active sets. Row i has held[start[i] : start[i] + size[i]], its positive labels first."""
 
-    held: np.ndarray
+    held: np.ndarray  # records of MEMBER
     start: np.ndarray
     size: np.ndarray
-    room: np.ndarray
-    used: np.ndarray  # (1,) records handed out so far
-    largest: np.ndarray  # (1,) the size of the largest set so far
+    room: np.ndarray  # records reserved for each row
+    used: np.ndarray  # (1,) records reserved so far
+    largest: np.ndarray  # (1,) size of the largest set so far
 
     @classmethod
-    def of(cls, problem: Problem) -> Members:
+    def of(cls, samples: Samples) -> Members:
         """The positive labels of every row, with alpha = 0."""
-        sizes = problem.n_positive.astype(np.int64)
+        sizes = samples.n_positive.astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(sizes + SPARE_MEMBERS)])
         held = np.zeros(ends[-1] + ends[-1] // 2 + 1024, MEMBER)
-        held["label"][np.repeat(ends[:-1] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())] = (
-            problem.positives
-        )
+        first = np.repeat(ends[:-1] - np.cumsum(sizes) + sizes, sizes)
+        held["label"][first + np.arange(sizes.sum())] = samples.positives
         return cls(
-            held,
-            ends[:-1].astype(np.uint64),
-            problem.n_positive.copy(),
-            (sizes + SPARE_MEMBERS).astype(np.uint32),
-            ends[-1:].astype(np.uint64),
-            np.array([sizes.max(initial=0)]),
+            held=held,
+            start=ends[:-1].astype(np.uint64),
+            size=samples.n_positive.copy(),
+            room=(sizes + SPARE_MEMBERS).astype(np.uint32),
+            used=ends[-1:].astype(np.uint64),
+            largest=np.array([sizes.max(initial=0)]),
         )
 
     def copy(self) -> Members:
         return Members(*(part.copy() for part in self))
 
 
-class Scratch(NamedTuple):
-    """What the update of one row works in: arrays over its active labels."""
+class RowScratch(NamedTuple):
+    """Working space for the update of one row: arrays over its active labels."""
 
     labels: np.ndarray
     alpha: np.ndarray
@@ -141,14 +146,22 @@ class Scratch(NamedTuple):
     work: np.ndarray  # (1,)
 
     @classmethod
-    def of(cls, size: int) -> Scratch:
-        floats, labels = (lambda: np.zeros(size)), (lambda: np.zeros(size, np.uint32))
-        return cls(labels(), floats(), floats(), floats(), np.zeros(size, np.int64), floats(), labels(), np.zeros(1))
+    def of(cls, size: int) -> RowScratch:
+        return cls(
+            labels=np.zeros(size, np.uint32),
+            alpha=np.zeros(size),
+            z=np.zeros(size),
+            values=np.zeros(size),
+            order=np.zeros(size, np.int64),
+            solved=np.zeros(size),
+            moved=np.zeros(size, np.uint32),
+            work=np.zeros(1),
+        )
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where training stood: the parameters and the active sets, from which all else follows."""
+    """A state of training: the parameters and the active sets. The weights follow from these."""
 
     C: float
     lam: float
@@ -158,93 +171,103 @@ class Point:
 class FrankWolfe:
     """The state of training: `members` and `weights` belong together, and to `C` and `lam`."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        *,
-        parts: int,
-        sampled: bool,
-        returned: int,
-        rng: np.random.Generator,
-        run: Callable[..., list],
-        threads: int,
-    ) -> None:
-        self.problem, self.parts, self.sampled, self.first_returned = problem, parts, sampled, returned
-        self.rng, self.run, self.threads = rng, run, threads
-        widest = int(np.diff(problem.X[2].view(np.int64)).max(initial=0))
-        self.buffers = [(np.zeros(problem.n_labels, np.float32), np.empty(widest, np.float32)) for _ in range(threads)]
+    def __init__(self, samples: Samples, search: Search, rng: np.random.Generator, team: parallel.Team) -> None:
+        self.samples = samples
+        self.search = search
+        self.rng = rng
+        self.team = team
+        widest = int(np.diff(samples.X[2].view(np.int64)).max(initial=0))
+        self.scores = [np.zeros(samples.n_labels, np.float32) for _ in range(team.size)]  # one buffer per thread
+        self.factors = [np.empty(widest, np.float32) for _ in range(team.size)]
         self.start(1.0, 0.0)
 
     def start(self, C: float, lam: float) -> None:
-        """Begin anew, at alpha = 0."""
-        problem = self.problem
-        self.visits, self.selected, self.C, self.returned = 0, False, C, self.first_returned
-        self.members = Members.of(problem)
-        self.weights = Weights.empty(problem.n_features, problem.n_labels, self.parts)
+        """Begin at alpha = 0."""
+        self.visits = 0
+        self.selected = False
+        self.C = C
+        self.returned = self.search.returned
+        self.members = Members.of(self.samples)
+        self.weights = self._no_weights()
         self.set_strength(C, lam)
 
-    # --- a pass ------------------------------------------------------------------------------------------------------
+    def _no_weights(self) -> WeightTables:
+        return WeightTables.empty(self.samples.n_features, self.samples.n_labels, self.search.parts)
 
     def set_strength(self, C: float, lam: float) -> None:
-        """Go on with these parameters. Alphas stay feasible when C grows; when it shrinks they are scaled with it."""
+        """Continue with these parameters. A smaller C scales the alphas down, so that they stay feasible."""
         if C < self.C:
             self.members.held["alpha"] *= C / self.C
             self.weights.slots["v"] *= np.float32(C / self.C)
-        self.C, self.lam = C, lam
-        self.rate = self.problem.sampling_rate(C) if self.sampled else 1.0
+        self.C = C
+        self.lam = lam
+        self.rate = self.samples.sampling_rate(C) if self.search.sampled else 1.0
         self.weights = self.weights.rebuild(lam)
 
+    # --- a pass ------------------------------------------------------------------------------------------------------
+
     def run_pass(self, rows: np.ndarray, report: Callable[[int], None] = lambda done: None) -> None:
-        """Algorithm 1 once over these rows, in random order; `report` hears how many rows are done."""
+        """Algorithm 1 once over these rows, in random order. `report` receives the number of rows that are done."""
         order = self.rng.permutation(rows).astype(np.uint32)
-        parts = self.rng.integers(self.parts, size=len(order))
+        parts = self.rng.integers(self.search.parts, size=len(order))
         seed = int(self.rng.integers(2**62))
-        size = max(1, min(BATCH, len(order) // BATCHES))
-        searching, updating, since = 0.0, 0.0, 0
-        for batch in parallel.ranges(len(order), size):
-            some = order[batch.start : batch.stop]
-            found, work = self._search(some, parts[batch.start : batch.stop], seed)
+        searching = 0.0
+        updating = 0.0
+        since_rebuild = 0
+        for batch in parallel.ranges(len(order), max(1, min(BATCH, len(order) // MIN_BATCHES))):
+            batch_rows = order[batch.start : batch.stop]
+            found, work = self._search(batch_rows, parts[batch.start : batch.stop], seed)
             searching += work
-            updating += self._update(some, found)
-            since += len(some)
-            if since >= max(self.visits, BATCH):  # lists become rows, and zeros leave them
-                self._rebuild(since)
-                since = 0
+            updating += self._update(batch_rows, found)
+            since_rebuild += len(batch_rows)
+            if since_rebuild >= max(self.visits, BATCH):  # long lists become rows, and zeros leave the lists
+                self._rebuild(since_rebuild)
+                since_rebuild = 0
             report(batch.stop)
-        if since:
-            self._rebuild(since)
+        if since_rebuild:
+            self._rebuild(since_rebuild)
         if searching > 2 * SLOT_WORK * updating and not self.selected:
-            self.returned = min(2 * self.returned, MOST_RETURNED)  # section 4.4
+            self.returned = min(2 * self.returned, MAX_RETURNED)  # section 4.4
 
     def _search(self, rows: np.ndarray, parts: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
+        """The labels that each row found, and the work that took."""
         found = np.full((len(rows), self.returned), kernels.NOWHERE, np.uint32)
         if self.selected:
             return found[:, :0], 0.0
 
         def search(thread: int) -> float:
-            share = slice(*(len(rows) * part // self.threads for part in (thread, thread + 1)))
+            share = self._share(len(rows), thread)
             peaks = np.empty(self.returned, np.float32)
-            return search_rows(
-                rows[share], parts[share], self.problem.X, self.members, self.rate, np.uint64(seed), self.weights,
-                *self.buffers[thread], peaks, found[share],
+            work = search_rows(
+                rows[share], parts[share], self.samples.X, self.members, self.rate, np.uint64(seed), self.weights,
+                self.scores[thread], self.factors[thread], peaks, found[share],
             )  # fmt: skip
+            return float(work)
 
-        return found, sum(self.run(search, range(self.threads)))
+        return found, sum(self.team.run(search, range(self.team.size)))
+
+    def _share(self, n_rows: int, thread: int) -> slice:
+        """The rows of a batch that a thread processes."""
+        return slice(n_rows * thread // self.team.size, n_rows * (thread + 1) // self.team.size)
 
     def _update(self, rows: np.ndarray, found: np.ndarray) -> float:
-        scratch, done, status = self._scratch(), 0, -1
+        """Update the rows one after the other; returns the work that took."""
+        scratch = self._scratch()
+        done = 0
+        status = -1
         while status != kernels.DONE:
             done, status = kernels.update_rows(
-                rows, done, self.problem.X, self.problem.squares, self.problem.n_positive, found, self.C,
+                rows, done, self.samples.X, self.samples.squares, self.samples.n_positive, found, self.C,
                 np.float32(self.lam), self.selected, self.weights, self.members, scratch,
             )  # fmt: skip
             self._grow(status)
         return float(scratch.work[0])
 
-    def _scratch(self) -> Scratch:
-        return Scratch.of(int(self.members.largest[0]) + self.returned)
+    def _scratch(self) -> RowScratch:
+        return RowScratch.of(int(self.members.largest[0]) + self.returned)
 
     def _grow(self, status: int) -> None:
+        """Enlarge the array that a kernel reported as too small."""
         if status == kernels.MORE_MEMBERS:
             held = self.members.held
             held.resize(len(held) + len(held) // 2 + 2 * len(self._scratch().labels), refcheck=False)
@@ -261,45 +284,52 @@ class FrankWolfe:
         return Point(self.C, self.lam, self.members.copy())
 
     def go_back(self, point: Point) -> None:
-        """The state at `point`: V is made anew from its alphas."""
-        problem = self.problem
-        self.members, self.selected, self.C = point.members.copy(), False, point.C
-        self.weights = Weights.empty(problem.n_features, problem.n_labels, self.parts)
-        rows, scratch, done, status = np.arange(problem.n_samples, dtype=np.uint32), self._scratch(), 0, -1
+        """Return to `point`: V is computed from its alphas."""
+        self.members = point.members.copy()
+        self.selected = False
+        self.C = point.C
+        self.weights = self._no_weights()
+        rows = np.arange(self.samples.n_samples, dtype=np.uint32)
+        scratch = self._scratch()
+        done = 0
+        status = -1
         while status != kernels.DONE:
-            done, status = kernels.restore_rows(rows, done, problem.X, self.weights, self.members, scratch)
+            done, status = kernels.restore_rows(rows, done, self.samples.X, self.weights, self.members, scratch)
             self._grow(status)
         self.set_strength(point.C, point.lam)
 
-    def take_back(self, point: Point, weights: Weights) -> None:
-        """The state at `point`, given its weights."""
-        self.members, self.weights, self.selected = point.members, weights, False
+    def take_back(self, point: Point, weights: WeightTables) -> None:
+        """Return to `point`, whose weights are given."""
+        self.members = point.members
+        self.weights = weights
+        self.selected = False
         self.set_strength(point.C, point.lam)
 
     def select(self) -> None:
-        """Keep the weights that are not zero now, and train these alone, with lam = 0 (section 4.3)."""
-        self.weights, self.selected = self.weights.selected(self.lam), True
+        """Keep the weights that are not zero now, and train only these, with lam = 0 (section 4.3)."""
+        self.weights = self.weights.selected(self.lam)
+        self.selected = True
         self.set_strength(self.C, 0.0)
 
     # --- what has been learned ---------------------------------------------------------------------------------------
 
     def top(self, rows: np.ndarray, k: int) -> np.ndarray:
-        """The k best labels of these rows, by their own numbers."""
+        """The k best labels of these rows, as columns of Y."""
         out = np.empty((len(rows), k), np.uint32)
         rows = rows.astype(np.uint32)
 
         def score(thread: int) -> None:
-            share = slice(*(len(rows) * part // self.threads for part in (thread, thread + 1)))
-            top_rows(rows[share], self.problem.X, self.weights, self.buffers[thread][0], out[share])
+            share = self._share(len(rows), thread)
+            top_rows(rows[share], self.samples.X, self.weights, self.scores[thread], out[share])
 
-        self.run(score, range(self.threads))
-        return np.argsort(self.problem.number_of)[out]
+        self.team.run(score, range(self.team.size))
+        return np.argsort(self.samples.number_of)[out]
 
     def W(self) -> sp.csr_array:  # noqa: N802 - the symbol of the paper
-        return self.weights.to_csr(self.lam, self.problem.number_of)
+        return self.weights.to_csr(self.lam, self.samples.number_of)
 
     def dual(self) -> float:
-        """G (14) of all rows; a row that is empty has alphas that move nothing, so they count as C."""
+        """G (14) over all rows. The alphas of an empty row change no weight, so each such row counts with t_i = C."""
         square, total = dual_parts(self.weights, np.float32(self.lam), self.members)
-        empty = int((self.problem.squares[self.problem.active] == 0).sum())
-        return 0.5 * square - total - self.C * empty
+        empty = int((self.samples.squares[self.samples.with_loss] == 0).sum())
+        return float(0.5 * square - total - self.C * empty)

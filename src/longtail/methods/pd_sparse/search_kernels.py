@@ -7,14 +7,14 @@ import numpy as np
 from longtail.compiled import kernel
 
 NOWHERE = np.uint32(0xFFFFFFFF)
-LANES = 16.0  # as many labels of a row are added in the time of one entry of a list
-BLOCK = 512  # labels whose largest score is found at once
-SPARSE = 16  # a search that meets fewer than 1 / SPARSE of the labels looks at those alone
+ROW_SPEED = 16.0  # labels of a row that are added in the time of one entry of a list
+STRETCH = 512  # labels whose largest score is found at once
+SPARSE = 16  # a search that meets fewer than 1 / SPARSE of the labels reads only those
 
 
 @kernel
 def random_bits(state):
-    """splitmix64: a well mixed number from a counter."""
+    """splitmix64: a random-looking number from a counter."""
     state = state + np.uint64(0x9E3779B97F4A7C15)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -23,10 +23,11 @@ def random_bits(state):
 
 @kernel
 def sample_features(X_data, start, end, rate, seed, out):
-    """out[p] = the factor of the p-th feature of a row: x itself if rate = 1, else |x|_1 sign(x) / d~ for each time
-    that it is drawn, so that sum_j out_j w_kj is the unbiased estimate of (25).
+    """out[p] = the factor of the p-th feature of a row: x itself if rate = 1, else |x|_1 sign(x) / d~ times the number
+    of times that it is drawn. Then sum_j out_j w_kj is the unbiased estimate (25).
 
-    The d~ = d / rate draws have the probabilities |x_j| / |x|_1; they are spaced evenly behind a random first one."""
+    The d~ = d / rate draws have the probabilities |x_j| / |x|_1. They are evenly spaced, after a random first one.
+    """
     d = end - start
     if rate <= 1.0 or d <= np.uint64(1):
         for p in range(d):
@@ -37,7 +38,8 @@ def sample_features(X_data, start, end, rate, seed, out):
         norm += abs(X_data[p])
     draws = np.int64(np.ceil(d / rate))
     step = norm / draws
-    following, reached = step * (np.float64(random_bits(seed) >> np.uint64(11)) * 2.0**-53), 0.0
+    following = step * (np.float64(random_bits(seed) >> np.uint64(11)) * 2.0**-53)
+    reached = 0.0
     for p in range(d):
         x = X_data[start + np.uint64(p)]
         reached += abs(x)
@@ -50,6 +52,7 @@ def sample_features(X_data, start, end, rate, seed, out):
 
 @kernel
 def add_row(factor, w, out):
+    """out += factor w"""
     for label in range(len(out)):
         out[label] += factor * w[label]
 
@@ -74,6 +77,7 @@ def add_postings(X_indices, start, end, factors, part, low, high, weights, z):
 
 @kernel
 def largest(numbers):
+    """The largest of some int32 numbers."""
     best = np.int32(-0x80000000)
     for at in range(len(numbers)):
         best = max(best, numbers[at])
@@ -82,34 +86,41 @@ def largest(numbers):
 
 @kernel
 def first_best(z, bits, low, high):
-    """The label of largest z in low .. high, the first of equals; NOWHERE if all are -inf.
+    """The label with the largest z in low .. high, the first of equal ones; NOWHERE if all are -inf.
 
-    Of two floats that are not negative, the larger has the larger bits, and whole numbers are compared many at a time.
+    `bits` is the memory of z, seen as int32. Of two floats that are not negative, the larger one has the larger bits,
+    and whole numbers are compared with vector instructions.
     """
-    best, block = np.int32(-1), low
-    for at in range(low, high, BLOCK):
-        peak = largest(bits[at : min(at + BLOCK, high)])
+    best = np.int32(-1)
+    at_best = low
+    for at in range(low, high, STRETCH):
+        peak = largest(bits[at : min(at + STRETCH, high)])
         if peak > best:
-            best, block = peak, at
+            best = peak
+            at_best = at
     if best >= 0:
-        while bits[block] != best:
-            block += 1
-        return np.uint32(block)
-    chosen, score = NOWHERE, np.float32(-np.inf)
+        while bits[at_best] != best:
+            at_best += 1
+        return np.uint32(at_best)
+    chosen = NOWHERE
+    score = np.float32(-np.inf)
     for label in range(low, high):
         if z[label] > score:
-            chosen, score = np.uint32(label), z[label]
+            chosen = np.uint32(label)
+            score = z[label]
     return chosen
 
 
 @kernel
 def take_best(z, bits, low, high, turn, out):
-    """out = the labels of largest z in low .. high, NOWHERE where there are too few above -inf; they are set to -inf.
+    """out = the labels with the largest z in low .. high, NOWHERE if too few are above -inf. Sets their z to -inf.
 
-    Of labels with the same score (zero, at the beginning) the first from `turn` on is taken: rows that are searched
-    against the same weights would else all find the same one."""
+    Of labels with the same score (zero, at the beginning) the first from `turn` on is taken. Otherwise all rows that
+    search with the same weights would find the same label.
+    """
     for rank in range(len(out)):
-        late, early = first_best(z, bits, turn, high), first_best(z, bits, low, turn)
+        late = first_best(z, bits, turn, high)
+        early = first_best(z, bits, low, turn)
         chosen = late if early == NOWHERE or (late != NOWHERE and z[late] >= z[early]) else early
         out[rank] = chosen
         if chosen != NOWHERE:
@@ -118,8 +129,9 @@ def take_best(z, bits, low, high, turn, out):
 
 @kernel
 def take_touched(X_indices, start, end, factors, part, low, high, turn, weights, z, peaks, out):
-    """As `take_best`, by looking at the labels in the row's lists alone; all others score zero. Clears their z."""
-    entries, found = weights.entries, 0
+    """The same as `take_best`, but reads only the labels in the row's lists; all others score zero. Clears z."""
+    entries = weights.entries
+    found = 0
     for p in range(start, end):
         first = weights.list_start[X_indices[p], part]
         for q in range(first, first + np.uint64(weights.list_size[X_indices[p], part])):
@@ -130,15 +142,18 @@ def take_touched(X_indices, start, end, factors, part, low, high, turn, weights,
                 at = min(found, len(out) - 1)
                 found = min(found + 1, len(out))
                 while at > 0 and peaks[at - 1] < score:
-                    peaks[at], out[at] = peaks[at - 1], out[at - 1]
+                    peaks[at] = peaks[at - 1]
+                    out[at] = out[at - 1]
                     at -= 1
-                peaks[at], out[at] = score, label
+                peaks[at] = score
+                out[at] = label
     label = turn
     for _ in range(low, high):
         if found == len(out):
             break
         if z[label] == 0.0:
-            out[found], z[label] = label, -np.inf
+            out[found] = label
+            z[label] = -np.inf
             found += 1
         label = label + 1 if label + 1 < high else low
     out[found:] = NOWHERE
@@ -152,8 +167,9 @@ def take_touched(X_indices, start, end, factors, part, low, high, turn, weights,
 
 @kernel
 def count_postings(X_indices, start, end, part, weights):
-    """How many entries the lists of a row have, and how many rows of all labels there are to add."""
-    entries, rows = 0, 0
+    """The number of entries in the lists of a row's features, and the number of features with a row of all labels."""
+    entries = 0
+    rows = 0
     for p in range(start, end):
         if weights.row_of[X_indices[p]] != NOWHERE:
             rows += 1
@@ -164,13 +180,17 @@ def count_postings(X_indices, start, end, part, weights):
 
 @kernel
 def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks, out):
-    """out[r] = the labels of part parts[r] that score highest on row rows[r] and are not active yet, best first,
-    NOWHERE where there are too few. z is zero before and after. Returns the work, in entries of lists."""
+    """out[r] = the labels of part parts[r] that score highest on row rows[r] and are not active yet, best first;
+    NOWHERE if there are too few. z is zero before and after. Returns the work, in entries of lists."""
     X_data, X_indices, X_indptr = X
-    bits, work = z.view(np.int32), 0.0
+    bits = z.view(np.int32)
+    work = 0.0
     for r in range(len(rows)):
-        i, part = rows[r], np.int64(parts[r])
-        start, end, first = X_indptr[i], X_indptr[i + np.uint32(1)], members.start[i]
+        i = rows[r]
+        part = np.int64(parts[r])
+        start = X_indptr[i]
+        end = X_indptr[i + np.uint32(1)]
+        first = members.start[i]
         low = part * weights.part_width
         high = min(low + weights.part_width, weights.K)
         state = random_bits(seed + np.uint64(i))
@@ -186,7 +206,7 @@ def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks,
         else:
             take_best(z, bits, low, high, turn, out[r])
             z[low:high] = 0.0
-            work += entries + (high - low) * (1.0 + full + len(out[r])) / LANES
+            work += entries + (high - low) * (1.0 + full + len(out[r])) / ROW_SPEED
         for at in range(first, first + np.uint64(members.size[i])):
             z[members.held[at].label] = 0.0
     return work
@@ -194,18 +214,20 @@ def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks,
 
 @kernel
 def top_rows(rows, X, weights, z, out):
-    """out[r] = the labels of largest score of row rows[r], best first."""
+    """out[r] = the labels with the largest scores of row rows[r], best first."""
     X_data, X_indices, X_indptr = X
     k = out.shape[1]
     scores = np.empty(k, np.float32)
     for r in range(len(rows)):
         i = rows[r]
-        start, end = X_indptr[i], X_indptr[i + np.uint32(1)]
+        start = X_indptr[i]
+        end = X_indptr[i + np.uint32(1)]
         for part in range(weights.list_size.shape[1]):
             low = part * weights.part_width
             high = min(low + weights.part_width, weights.K)
             add_postings(X_indices, start, end, X_data[start:end], part, low, high, weights, z)
-        size, worst = 0, np.float32(-np.inf)
+        size = 0
+        worst = np.float32(-np.inf)
         for label in range(weights.K):
             score = z[label]
             if size == k and not score > worst:
@@ -213,8 +235,10 @@ def top_rows(rows, X, weights, z, out):
             at = size if size < k else k - 1
             size = min(size + 1, k)
             while at > 0 and scores[at - 1] < score:
-                scores[at], out[r, at] = scores[at - 1], out[r, at - 1]
+                scores[at] = scores[at - 1]
+                out[r, at] = out[r, at - 1]
                 at -= 1
-            scores[at], out[r, at] = score, label
+            scores[at] = score
+            out[r, at] = label
             worst = scores[size - 1]
         z[:] = 0.0

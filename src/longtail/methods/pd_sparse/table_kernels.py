@@ -24,7 +24,7 @@ def shrunk(slot, lam):
 
 @kernel
 def count_nonzeros(weights, lam, out):
-    """out[j, part] = how many labels of the part have w != 0."""
+    """out[j, part] = the number of labels of the part with w != 0."""
     slots = weights.slots
     out[:] = 0
     for j in range(len(weights.start)):
@@ -36,12 +36,15 @@ def count_nonzeros(weights, lam, out):
 
 @kernel
 def fill_lists(weights, lam):
-    """Fill lists and rows, which are empty and have the room, from the tables."""
-    slots, entries = weights.slots, weights.entries
+    """Fill lists and rows from the tables. They are empty before, and have enough room."""
+    slots = weights.slots
+    entries = weights.entries
     for j in range(len(weights.start)):
-        start, row = weights.start[j], weights.row_of[j]
+        start = weights.start[j]
+        row = weights.row_of[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
-            label, w = slots[slot].label, shrunk(slots[slot], lam)
+            label = slots[slot].label
+            w = shrunk(slots[slot], lam)
             slots[slot].at = NOWHERE
             if w == np.float32(0.0):
                 continue
@@ -51,14 +54,17 @@ def fill_lists(weights, lam):
             part = label // weights.part_width
             at = weights.list_size[j, part]
             entry = weights.list_start[j, part] + np.uint64(at)
-            entries[entry].label, entries[entry].w = label, w
-            slots[slot].at, weights.list_size[j, part] = at, at + np.uint32(1)
+            entries[entry].label = label
+            entries[entry].w = w
+            slots[slot].at = at
+            weights.list_size[j, part] = at + np.uint32(1)
 
 
 @kernel
 def copy_selected(weights, lam, out):
-    """Copy the v with |v| > lam to other tables, which are empty and have the room."""
-    slots, target = weights.slots, out.slots
+    """Copy the v with |v| > lam to the tables `out`, which are empty and have enough room."""
+    slots = weights.slots
+    target = out.slots
     for j in range(len(weights.start)):
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
@@ -68,27 +74,31 @@ def copy_selected(weights, lam, out):
             while target[out.start[j] + np.uint64(at)].label != EMPTY:
                 at = (at + np.uint32(1)) & out.mask[j]
             copy = out.start[j] + np.uint64(at)
-            target[copy].label, target[copy].v = slots[slot].label, slots[slot].v
+            target[copy].label = slots[slot].label
+            target[copy].v = slots[slot].v
             out.filled[j] += np.uint32(1)
 
 
 @kernel
 def list_weights(weights, lam, features, labels, values):
-    """The nonzeros of W, one after the other."""
+    """Write the feature, label and value of every nonzero of W."""
     at = 0
     for j in range(len(weights.start)):
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
             w = shrunk(weights.slots[slot], lam)
             if w != np.float32(0.0):
-                features[at], labels[at], values[at] = j, weights.slots[slot].label, w
+                features[at] = j
+                labels[at] = weights.slots[slot].label
+                values[at] = w
                 at += 1
 
 
 @kernel
 def dual_parts(weights, lam, members):
-    """sum_k |w_k|^2 and the sum of all positive alphas: what the dual objective (14) is made of."""
-    square, total = 0.0, 0.0
+    """sum_k |w_k|^2 and the sum of all positive alphas: the two terms of the dual objective (14)."""
+    square = 0.0
+    total = 0.0
     for j in range(len(weights.start)):
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):

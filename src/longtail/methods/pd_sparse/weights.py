@@ -1,15 +1,15 @@
-"""V = X'A and W = prox(V) while they are trained: a hash table per feature, and lists for the search.
+"""V = X'A and W = prox(V) during training: a hash table per feature, and lists for the search.
 
 Sections 4.1 and 4.2 of the paper, laid out for compiled loops. Everything lives in a few large arrays that grow:
 
-    tables   feature j has a table of 2^b slots; a slot is one record (label, v, at) of 12 bytes. The first slot of a
-             label is the last b bits of its number. Numbers are drawn at random when training begins: that is the
-             permutation hash of section 4.2, evaluated once. A table of at least K slots has no collisions. v and w
-             share it, as w = prox(v) costs nothing.
-    lists    what the search reads: the labels with w != 0 and these w, per feature and part of the labels (29); `at` is
-             a label's place in its list. A label whose w returns to zero stays, with w = 0, until `rebuild`.
-    rows     a feature that more than 1 / ROW_SHARE of the labels have a weight for keeps w of all labels in a row
-             instead, which the processor adds many labels at a time.
+    tables   Feature j has a table of 2^b slots. A slot is one record (label, v, at) of 12 bytes. The first slot to try
+             for a label is given by the last b bits of its number. Numbers are drawn at random when training begins:
+             this is the permutation hash of section 4.2, evaluated once. A table of at least K slots has no
+             collisions. v and w share a table, because w = prox(v) is cheap to compute.
+    lists    The search reads these: the labels with w != 0 and their w, per feature and part of the labels (29). `at`
+             is the position of a label in its list. A label whose w returns to zero stays, with w = 0, until `rebuild`.
+    rows     If more than 1 / ROW_SHARE of the labels have a weight for a feature, the feature stores w of all labels in
+             a row instead of a list. Rows are added with vector instructions.
 
 Memory is proportional to the nonzeros of V.
 """
@@ -29,18 +29,18 @@ ENTRY = np.dtype([("label", np.uint32), ("w", np.float32)])
 FIRST_SLOTS = 4  # of a feature's first table
 SIZES = 33  # tables have 2^0 to 2^32 slots
 ROW_SHARE = 8
-SPARE = 1 << 16  # records by which an array grows at the least
+SPARE = 1 << 16  # an array grows by at least this many records
 
 
-class Weights(NamedTuple):
-    """Tables, lists and rows of D features and K labels; the kernels take it as it is."""
+class WeightTables(NamedTuple):
+    """Tables, lists and rows of D features and K labels. Kernels take it as it is."""
 
     slots: np.ndarray
-    start: np.ndarray  # (D,) where a feature's table begins
-    mask: np.ndarray  # (D,) its number of slots, less one
-    filled: np.ndarray  # (D,) how many labels it has
-    free: np.ndarray  # (SIZES,) tables that are not in use any more, by size; each names the next in its first slot
-    used: np.ndarray  # (2,) slots and entries handed out so far
+    start: np.ndarray  # (D,) first slot of a feature's table
+    mask: np.ndarray  # (D,) its number of slots, minus one
+    filled: np.ndarray  # (D,) labels in it
+    free: np.ndarray  # (SIZES,) by size, the first table that is no longer in use; its first slot names the next one
+    used: np.ndarray  # (2,) slots and entries reserved so far
     entries: np.ndarray
     list_start: np.ndarray  # (D, parts)
     list_size: np.ndarray
@@ -51,28 +51,30 @@ class Weights(NamedTuple):
     part_width: int  # part q has the labels from q part_width on
 
     @classmethod
-    def empty(cls, n_features: int, n_labels: int, parts: int, capacity: np.ndarray | None = None) -> Weights:
-        """Tables that are empty, with room for `capacity` labels of each feature."""
+    def empty(cls, n_features: int, n_labels: int, parts: int, capacity: np.ndarray | None = None) -> WeightTables:
+        """Empty tables, with room for `capacity` labels per feature."""
         needed = np.full(n_features, 1) if capacity is None else capacity
         sizes = np.maximum(FIRST_SLOTS, 2 ** np.ceil(np.log2(np.maximum(needed, 1) / kernels.FULL)).astype(np.int64))
         starts = np.concatenate([[0], np.cumsum(sizes)])
         slots = np.empty(starts[-1] + SPARE, SLOT)
-        slots["label"], slots["v"], slots["at"] = kernels.EMPTY, 0.0, kernels.NOWHERE
+        slots["label"] = kernels.EMPTY
+        slots["v"] = 0.0
+        slots["at"] = kernels.NOWHERE
         return cls(
-            slots,
-            starts[:-1].astype(np.uint64),
-            (sizes - 1).astype(np.uint32),
-            np.zeros(n_features, np.uint32),
-            np.full(SIZES, kernels.NO_TABLE, np.uint64),
-            np.array([starts[-1], 0], np.uint64),
-            np.empty(SPARE, ENTRY),
-            np.zeros((n_features, parts), np.uint64),
-            np.zeros((n_features, parts), np.uint32),
-            np.zeros((n_features, parts), np.uint32),
-            np.full(n_features, kernels.NOWHERE, np.uint32),
-            np.zeros((0, n_labels), np.float32),
-            n_labels,
-            -(-n_labels // parts),
+            slots=slots,
+            start=starts[:-1].astype(np.uint64),
+            mask=(sizes - 1).astype(np.uint32),
+            filled=np.zeros(n_features, np.uint32),
+            free=np.full(SIZES, kernels.NO_TABLE, np.uint64),
+            used=np.array([starts[-1], 0], np.uint64),
+            entries=np.empty(SPARE, ENTRY),
+            list_start=np.zeros((n_features, parts), np.uint64),
+            list_size=np.zeros((n_features, parts), np.uint32),
+            list_room=np.zeros((n_features, parts), np.uint32),
+            row_of=np.full(n_features, kernels.NOWHERE, np.uint32),
+            rows=np.zeros((0, n_labels), np.float32),
+            K=n_labels,
+            part_width=-(-n_labels // parts),
         )
 
     @property
@@ -81,23 +83,23 @@ class Weights(NamedTuple):
 
     @property
     def n_weights(self) -> int:
-        """How many w are not zero, as of the last `rebuild`."""
+        """Number of w != 0, as of the last `rebuild`."""
         return int(self.list_size.sum()) + int(np.count_nonzero(self.rows))
 
     def nonzeros(self, lam: float) -> np.ndarray:
-        """How many labels have w != 0, by feature and part."""
+        """Number of labels with w != 0, by feature and part."""
         counts = np.empty_like(self.list_size)
         table_kernels.count_nonzeros(self, np.float32(lam), counts)
         return counts
 
-    def rebuild(self, lam: float) -> Weights:
+    def rebuild(self, lam: float) -> WeightTables:
         """The same tables with new lists and rows, for this lam."""
         counts = self.nonzeros(lam)
         frequent = np.flatnonzero(counts.sum(axis=1) * ROW_SHARE > self.K)
         row_of = np.full(len(counts), kernels.NOWHERE, np.uint32)
         row_of[frequent] = np.arange(len(frequent))
         counts[frequent] = 0
-        room = counts + counts // 4  # so that few lists have to move
+        room = counts + counts // 4  # spare room, so that few lists have to move
         ends = np.concatenate([[0], np.cumsum(room.ravel(), dtype=np.uint64)])
         new = self._replace(
             entries=np.empty(int(ends[-1]) + max(SPARE, int(ends[-1]) // 4), ENTRY),
@@ -111,16 +113,18 @@ class Weights(NamedTuple):
         table_kernels.fill_lists(new, np.float32(lam))
         return new
 
-    def selected(self, lam: float) -> Weights:
-        """Tables of the v that make a weight, |v| > lam, and of no others (section 4.3)."""
-        chosen = Weights.empty(len(self.start), self.K, self.n_parts, self.nonzeros(lam).sum(axis=1))
+    def selected(self, lam: float) -> WeightTables:
+        """Tables of only those v that make a weight, |v| > lam (section 4.3)."""
+        chosen = WeightTables.empty(len(self.start), self.K, self.n_parts, self.nonzeros(lam).sum(axis=1))
         table_kernels.copy_selected(self, np.float32(lam), chosen)
         return chosen
 
     def to_csr(self, lam: float, number_of: np.ndarray) -> sp.csr_array:
-        """W with a row per label, given the number that each label has here."""
+        """W with a row per label. number_of[k] is the number that label k has in these tables."""
         total = int(self.nonzeros(lam).sum())
-        features, labels, values = np.empty(total, np.int32), np.empty(total, np.int32), np.empty(total, np.float32)
+        features = np.empty(total, np.int32)
+        labels = np.empty(total, np.int32)
+        values = np.empty(total, np.float32)
         table_kernels.list_weights(self, np.float32(lam), features, labels, values)
         by_number = sp.csr_array(sp.coo_array((values, (labels, features)), shape=(self.K, len(self.start))))
         W = sp.csr_array(by_number[number_of])
@@ -128,6 +132,7 @@ class Weights(NamedTuple):
         return W
 
     def grow(self, status: int) -> None:
-        """More of what a kernel had too little of. Growing in place needs no second copy where the system can remap."""
+        """Enlarge the array that a kernel reported as too small. Where the system can remap memory, this copies
+        nothing."""
         array = self.slots if status == kernels.MORE_SLOTS else self.entries
         array.resize(len(array) + len(array) // 4 + SPARE, refcheck=False)

@@ -1,92 +1,149 @@
-"""What every oracle answers: for rows of X, the class with the largest score that is no label of the row.
+"""What all oracles have in common.
 
-    r_i = argmax over r outside Y_i of x_i.w_r                        Algorithms 1 and 2, "approximately"
+For rows of X, an oracle finds the rival: the class with the largest score that is not a label of the row.
 
-Queries see frozen weights and run in threads. Each row is answered by itself, so threads change nothing.
+    r_i = argmax over all classes r outside Y_i of x_i.w_r                     Algorithms 1 and 2, "approximately"
 
-With n_groups > 1 only the classes c = g (mod n_groups) can be rivals in a query, for a g drawn for it. The best of all
-classes is then found with probability 1 / n_groups, the second best with nearly as much, and so on. Such an oracle is
-inexact in a way that does good: rivals are hard, without being the same few again and again.
+The rivals of a batch are found with the same weights, in threads. Each row is searched by itself, so the number of
+threads does not change the result.
+
+With n_groups = G > 1, the rivals of one batch come from one group of classes: those with c mod G = g, for a g drawn at
+random for the batch. The best of all classes is then found with probability 1 / G, the second best with nearly the
+same probability, and so on. This makes models better: the rivals are still hard to tell from the row's class, but
+training does not push the same few classes again and again.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from longtail import parallel
-from longtail.methods.memoir.store import Labels, Rows, Weights
-from longtail.methods.memoir.store_kernels import best_of, best_of_all
+from longtail.errors import InputError
+from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
+from longtail.methods.memoir.weights_kernels import best_of, best_of_all
 
-CHUNK = 256  # rows that a thread answers at a time, at most
+MAX_ROWS = 256  # rows that a thread searches at a time
+
+
+class SearchSpace(NamedTuple):
+    """What an oracle searches, and what it may use to do so."""
+
+    vectors: ClassVectors
+    X: CsrRows
+    Y: RowLabels
+    team: parallel.Team
+    seed: int
+    n_groups: int = 1
 
 
 class Moves(NamedTuple):
-    """How classes have moved, in units of stored values (w / scale): classes[k] by factors[k] x[rows[k]], in this
-    order; after that all weights of truncated[k] by amounts[k] towards zero."""
+    """How the class vectors changed in one batch, in units of stored values (w / scale).
+
+    First, in this order, v_c += factors[k] x_i for c = classes[k] and i = rows[k]. Then all values of class
+    truncated[k] moved towards zero by amounts[k].
+    """
 
     classes: np.ndarray
     rows: np.ndarray
     factors: np.ndarray
-    touched: np.ndarray  # all classes concerned: sorted, each once
+    touched: np.ndarray  # all classes that changed, sorted, each once
     truncated: np.ndarray
     amounts: np.ndarray
 
 
 class Oracle(ABC):
-    """`query` finds rivals; `update` says which classes have moved since."""
+    """Base of the oracles. `query` finds the rivals of a batch; `update` receives the changes of the weights."""
 
-    follows = True  # whether it wants to be told of moves
+    indexed: ClassVar[bool] = False  # whether it reads inverted lists
+    needs_moves: ClassVar[bool] = True  # whether `update` does anything
+    smallest: ClassVar[Mapping[str, float]] = {}  # smallest value of each numeric option
 
-    def __init__(
-        self, weights: Weights, X: Rows, Y: Labels, team: parallel.Team, seed: int, *, n_groups: int = 1
-    ) -> None:
-        self.weights, self.X, self.Y, self.team, self.n_groups = weights, X, Y, team, n_groups
-        self.random = np.random.default_rng(seed)
-        self.group, self.salt = 0, 0  # drawn for each query
+    def __init__(self, space: SearchSpace) -> None:
+        self.vectors = space.vectors
+        self.X = space.X
+        self.Y = space.Y
+        self.team = space.team
+        self.n_groups = space.n_groups
+        self.random = np.random.default_rng(space.seed)
+        self.group = 0  # drawn for each query, as is the salt
+        self.salt = 0
+
+    @classmethod
+    def default_options(cls) -> dict[str, Any]:
+        """The options and their defaults: the keyword-only parameters of `__init__`."""
+        parameters = inspect.signature(cls).parameters.values()
+        return {each.name: each.default for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any], where: str) -> None:
+        """InputError if an option has a value that cannot be used. `where` begins the message."""
+        for name, least in cls.smallest.items():
+            if options[name] < least:
+                raise InputError(
+                    f"{where}: the option {name!r} must be at least {least:g}. Got {options[name]!r} instead."
+                )
+
+    @classmethod
+    @abstractmethod
+    def column_bytes(cls, options: Mapping[str, Any]) -> tuple[int, int]:
+        """Bytes of memory that training needs for each feature and for each class, even for one that no row uses."""
 
     def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """A rival for every row, which is to be told from its class targets[k]; -1 for none.
+        """A rival for each row; -1 for none. targets[k] is the label of row rows[k] that is to be learned.
 
-        Where the search meets no class but the row's own (when no class has weights, say), any class will do.
+        If the search finds no class for a row (at the beginning no class has weights), a class is drawn at random.
         """
         rivals = np.empty(len(rows), np.int64)
-        self.group, self.salt = int(self.random.integers(self.n_groups)), int(self.random.integers(2**31))
+        self.group = int(self.random.integers(self.n_groups))
+        self.salt = int(self.random.integers(2**31))
 
-        def answer(chunk: range) -> None:
+        def search(chunk: range) -> None:
             part = slice(chunk.start, chunk.stop)
             self.search(rows[part], targets[part], rivals[part])
 
-        self.team.run(answer, parallel.ranges(len(rows), min(CHUNK, -(-len(rows) // self.team.size))))
+        self.team.run(search, parallel.ranges(len(rows), min(MAX_ROWS, -(-len(rows) // self.team.size))))
         (missing,) = np.nonzero(rivals < 0)
         if len(missing):
-            drawn = self.random.integers(self.weights.shape[0], size=(len(missing), 1))
-            found, scores = np.empty(len(missing), np.int64), np.empty(len(missing))
-            best_of(self.weights.store, self.X, self.Y, rows[missing], drawn, 0, 1, self._unseen(), found, scores)
-            rivals[missing] = found  # -1 where a label of the row was drawn
+            drawn = self.random.integers(self.vectors.shape[0], size=(len(missing), 1))
+            rivals[missing] = self._best_of(rows[missing], drawn, 0, 1)  # -1 if a label of the row was drawn
         return rivals
 
     def best(self, rows: np.ndarray) -> np.ndarray:
-        """The true rival of every row, by reading all classes: what `query` is measured by."""
-        n, rivals = len(rows), np.empty(len(rows), np.int64)
+        """The true rival of each row, by scoring all classes. The recall of `query` is measured against it."""
+        n = len(rows)
+        rivals = np.empty(n, np.int64)
         n_entries = int((self.X.indptr[rows + 1] - self.X.indptr[rows]).sum())
-        panel, line_of = np.zeros((n_entries, n), np.float32), np.zeros(self.weights.shape[1], np.int32)
-        best_of_all(self.weights.store, self.X, self.Y, rows, line_of, panel, np.empty(n), rivals, np.empty(n))
+        panel = np.zeros((n_entries, n), np.float32)
+        line_of = np.zeros(self.vectors.shape[1], np.int32)
+        best_of_all(self.vectors.arrays, self.X, self.Y, rows, line_of, panel, np.empty(n), rivals, np.empty(n))
         return rivals
 
     @abstractmethod
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
-        """Fill in the rivals of some rows; several threads at once, so nothing of `self` may change."""
+        """Write a rival for each row, or -1, into `rivals`. Called in several threads: `self` must not change."""
 
     @abstractmethod
     def update(self, moves: Moves) -> None:
-        """Classes have moved; the weights already have their new values."""
-
-    def _unseen(self) -> np.ndarray:
-        return np.zeros(self.weights.shape[0], np.int32)
+        """Called after each batch, when the class vectors already have their new values."""
 
     def rescale(self, factor: float) -> None:
-        """All stored values have been multiplied by a factor; scores keep their order, so that most need not care."""
+        """Called when all stored values were multiplied by a factor. The order of scores does not change, so only
+        oracles that keep values of their own need this."""
         return
+
+    def _best_of(self, rows: np.ndarray, candidates: np.ndarray, group: int, n_groups: int) -> np.ndarray:
+        """For each row its candidate with the largest score; see the kernel."""
+        best = np.empty(len(rows), np.int64)
+        scores = np.empty(len(rows))
+        best_of(
+            self.vectors.arrays, self.X, self.Y, rows, candidates, group, n_groups, self._zero_per_class(), best, scores
+        )
+        return best
+
+    def _zero_per_class(self) -> np.ndarray:
+        return np.zeros(self.vectors.shape[0], np.int32)

@@ -1,95 +1,116 @@
-"""The SimpleLSH oracle of Neyshabur and Srebro: Hamming search among sign codes, then exact scores of what it found.
+"""The SimpleLSH oracle (Neyshabur and Srebro): a nearest-neighbour search among binary codes proposes candidates, and
+exact scores decide among them.
 
-Inner products become angles when classes are put on a sphere: P(w) = [w, sqrt(M^2 - |w|^2)] with M = max |w|, and rows
-get a last coordinate 0 (simple_lsh_kernels). Codes then collide in a bit with probability 1 - angle / pi, where
-cos(angle) = x.w / (|x| M). With `augment=False` the last coordinate is left out and cos(angle) = x.w / (|x| |w|): where
-norms differ much, as those of trained classes do, M flattens all angles and the plain code finds more.
+The code of a vector consists of the signs of random projections. Two codes agree in a bit with probability
+1 - angle / pi, so vectors with a small angle have codes with a small Hamming distance. Scores are inner products, not
+angles. To turn one into the other, P(w) = [w, sqrt(M^2 - |w|^2)] with M = max |w| puts all classes on a sphere, and
+rows get a last coordinate 0; then cos(angle) = x.w / (|x| M). With `augment=False` this coordinate is left out, and
+cos(angle) = x.w / (|x| |w|). The lengths of trained classes differ so much that a single M makes all angles nearly
+equal. Codes without the coordinate then find more.
 
-The codes of one group of classes are looked through. Likely rivals (recent.py) are scored besides: on sparse text they
-find more than the codes do.
+The search compares the code of a row with the codes of all classes in the group. The candidates of candidates.py are
+scored too. On sparse text these find more rivals than the codes do.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from longtail import parallel
+from longtail.errors import InputError
 from longtail.methods.memoir.oracles import simple_lsh_kernels as kernels
-from longtail.methods.memoir.oracles.base import Moves
-from longtail.methods.memoir.oracles.recent import RememberingOracle
-from longtail.methods.memoir.store_kernels import best_of
+from longtail.methods.memoir.oracles.base import Moves, SearchSpace
+from longtail.methods.memoir.oracles.candidates import CandidateOracle
 
-UNIT = 32.0  # directions are Gaussian numbers, kept in steps of 1 / UNIT in a byte
-DRAWN = 1 << 16  # directions drawn at a time: as floating-point numbers they take several times their room
-M_GROWTH = 1.1  # codes are made anew for all classes when the largest norm has outgrown M by this factor
+STEPS = 32.0  # directions have Gaussian coordinates, stored as whole multiples of 1 / STEPS in one byte
+ROWS_DRAWN = 1 << 16  # of the directions at a time: while they are floating-point numbers they take 4 times the memory
+M_GROWTH = 1.1  # M is set to this many times the largest length, so that codes seldom have to be made again for all
+MAX_BITS = 1 << 15  # distances are stored as uint16
 
 
-class SimpleLSH(RememberingOracle):
-    """`n_bits` per code (a multiple of 64), `n_candidates` of which the exact score is taken."""
+class SimpleLSH(CandidateOracle):
+    """Options: length of a code in `bits` (a multiple of 64), number of nearest codes whose classes become
+    `candidates`, and whether to `augment` vectors by the last coordinate. `augment=None` is resolved by the preset."""
 
-    def __init__(self, *where: Any, n_groups: int, n_bits: int, n_candidates: int, augment: bool) -> None:
-        super().__init__(*where, n_groups=n_groups)
-        n_classes, n_features = self.weights.shape
-        self.n_candidates, self.augment = n_candidates, augment
-        self.directions = _directions(self.random, n_features, n_bits)
-        self.tail_direction = _directions(self.random, 1, n_bits)[0]
-        self.projections = np.zeros((n_classes, n_bits), np.float32)
-        everyone = np.arange(n_classes)
-        order = np.argsort(everyone % n_groups, kind="stable")
-        self.class_of = order.astype(np.int32)  # line of `codes` -> class: groups lie together
-        self.line_of = np.argsort(order)
-        self.group_ends = np.concatenate([[0], np.cumsum(np.bincount(everyone % n_groups, minlength=n_groups))])
-        self.codes = np.zeros((n_classes, n_bits // kernels.WORD), np.uint64)
-        self.largest = 0.0  # M
+    smallest = {"bits": kernels.WORD, "candidates": 1}  # noqa: RUF012 - a ClassVar of the base class
+
+    def __init__(
+        self, space: SearchSpace, *, bits: int = 64, candidates: int = 16, augment: bool | None = None
+    ) -> None:
+        super().__init__(space)
+        n_classes, n_features = self.vectors.shape
+        self.n_bits = bits
+        self.n_nearest = candidates
+        self.augment = bool(augment)
+        self.directions = _directions(self.random, n_features, bits)
+        self.last_direction = _directions(self.random, 1, bits)[0]
+        self.projections = np.zeros((n_classes, bits), np.float32)
+        group_of = np.arange(n_classes) % self.n_groups
+        order = np.argsort(group_of, kind="stable")  # the codes of a group lie together
+        self.class_of = order.astype(np.int32)  # line of `codes` -> class
+        self.line_of = np.argsort(order)  # class -> line of `codes`
+        self.group_ends = np.concatenate([[0], np.cumsum(np.bincount(group_of, minlength=self.n_groups))])
+        self.codes = np.zeros((n_classes, bits // kernels.WORD), np.uint64)
+        self.max_length = 0.0  # M, in units of stored values
+
+    @classmethod
+    def check_options(cls, options: Mapping[str, Any], where: str) -> None:
+        super().check_options(options, where)
+        bits = options["bits"]
+        if bits % kernels.WORD or bits > MAX_BITS:
+            raise InputError(
+                f"{where}: the option 'bits' must be a multiple of {kernels.WORD} up to {MAX_BITS}. Got {bits} instead."
+            )
+
+    @classmethod
+    def column_bytes(cls, options: Mapping[str, Any]) -> tuple[int, int]:
+        return 128 + options["bits"], 110 + 4 * options["bits"]  # directions; projections and codes
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
-        lines = np.empty((len(rows), self.n_candidates), np.int32)
         first, last = self.group_ends[self.group], self.group_ends[self.group + 1]
-        n_bits = self.projections.shape[1]
+        lines = np.empty((len(rows), self.n_nearest), np.int32)
         kernels.nearest_codes(
-            self.X, rows, self.directions, self.codes, first, last, np.empty(n_bits, np.float32),
-            np.empty(n_bits // kernels.WORD, np.uint64), np.empty(last - first, np.uint16),
-            np.empty(n_bits + 1, np.int64), lines,
+            self.X, rows, self.directions, self.codes[first:last], kernels.hamming_room(self.n_bits, last - first),
+            lines,
         )  # fmt: skip
-        candidates = np.concatenate(
-            [np.where(lines >= 0, self.class_of[lines], -1), self.likely(rows, targets)], axis=1, dtype=np.int64
-        )
-        best_of(
-            self.weights.store, self.X, self.Y, rows, candidates, self.group, self.n_groups, self._unseen(), rivals,
-            np.empty(len(rows)),
-        )  # fmt: skip
+        nearest = np.where(lines >= 0, self.class_of[first + lines], -1)
+        candidates = np.concatenate([nearest, self.candidates(rows, targets)], axis=1, dtype=np.int64)
+        rivals[:] = self._best_of(rows, candidates, self.group, self.n_groups)
 
     def update(self, moves: Moves) -> None:
+        """Update the projections of all classes that changed, and make their codes again."""
+        row_projection = np.empty(self.n_bits, np.float32)
         kernels.move_projections(
-            self.X, self.directions, moves.classes, moves.rows, moves.factors,
-            np.empty(self.projections.shape[1], np.float32), self.projections,
-        )  # fmt: skip
-        kernels.project_classes(self.weights.store, moves.truncated, self.directions, self.projections)
-        norms = np.sqrt(np.maximum(self.weights.store.norms[moves.touched], 0.0))
-        if self.augment and norms.max(initial=0.0) > self.largest:
-            self.largest = M_GROWTH * norms.max()
-            self._encode(np.arange(self.weights.shape[0]))
+            self.X, self.directions, moves.classes, moves.rows, moves.factors, row_projection, self.projections
+        )
+        kernels.project_classes(self.vectors.arrays, moves.truncated, self.directions, self.projections)
+        length = self.vectors.lengths(moves.touched).max(initial=0.0)
+        if self.augment and length > self.max_length:
+            self.max_length = M_GROWTH * length
+            self._encode(np.arange(self.vectors.shape[0]))
         else:
             self._encode(moves.touched)
 
     def rescale(self, factor: float) -> None:
         self.projections *= np.float32(factor)
-        self.largest *= factor
+        self.max_length *= factor
 
     def _encode(self, classes: np.ndarray) -> None:
-        tails = np.zeros(len(classes), np.float32)
+        last_coordinates = np.zeros(len(classes), np.float32)
         if self.augment:
-            tails[:] = np.sqrt(np.maximum(self.largest**2 - self.weights.store.norms[classes], 0.0))
+            squares = self.vectors.arrays.squares[classes]
+            last_coordinates[:] = np.sqrt(np.maximum(self.max_length**2 - squares, 0.0))
         kernels.encode(
-            self.projections, tails, self.tail_direction, classes, self.line_of[classes], self.codes
-        )  # fmt: skip
+            self.projections, last_coordinates, self.last_direction, classes, self.line_of[classes], self.codes
+        )
 
 
 def _directions(random: np.random.Generator, n: int, n_bits: int) -> np.ndarray:
     directions = np.empty((n, n_bits), np.int8)
-    for part in parallel.ranges(n, DRAWN):
+    for part in parallel.ranges(n, ROWS_DRAWN):
         values = random.standard_normal((len(part), n_bits), dtype=np.float32)
-        directions[part.start : part.stop] = np.clip(np.rint(UNIT * values), -127, 127)
+        directions[part.start : part.stop] = np.clip(np.rint(STEPS * values), -127, 127)
     return directions

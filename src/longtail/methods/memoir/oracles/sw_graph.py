@@ -1,44 +1,48 @@
-"""The small-world graph oracle: walk from class to class towards larger scores (Malkov et al.), while classes move.
+"""The small-world graph oracle (Malkov et al.): a walk from class to class towards larger scores.
 
-Classes that have weights are linked to those with which they have large inner products. A query keeps the best classes
-it has met (the beam) and follows the links of the best of them until the beam holds no unexplored one. A class is
-placed anew when it has moved, since it was placed, by more than `drift` times its length; a class that has lost all its
-weights leaves. Searching for all neighbours of a class means scoring a long vector, so only its heaviest weights are
-searched for.
+The classes that have weights are the nodes of a graph. A node is linked to classes with which it has a large inner
+product: these are its nearest neighbours. A search keeps the best classes that it has visited (the beam). It follows
+the links of the best class in the beam whose links it has not followed yet, until there is none left.
+
+The classes move during training. A class is removed and inserted again when it has moved, since its last insertion, by
+more than `drift` times its length. A class that has lost all its weights is removed. To insert a class, its nearest
+neighbours are searched for in the graph itself. Scoring a long vector against many classes is slow, so only the
+heaviest weights of the class are used in this search.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from longtail.methods.memoir.oracles import sw_graph_kernels as kernels
-from longtail.methods.memoir.oracles.base import Moves
-from longtail.methods.memoir.oracles.recent import RememberingOracle
+from longtail.methods.memoir.oracles.base import Moves, SearchSpace
+from longtail.methods.memoir.oracles.candidates import CandidateOracle
 
-HEAVIEST = 12  # weights that stand for a class when its neighbours are searched
-RELINK_BEAM = 8
+N_HEAVIEST = 12  # weights of a class that are used in the search for its neighbours
+INSERTION_BEAM = 8
 
 
 class Graph(NamedTuple):
-    """See sw_graph_kernels. `live` lists the classes in the graph, and at[c] says where (-1: not in it)."""
+    """The arrays of the graph; see sw_graph_kernels. A class is *live* while it is in the graph."""
 
-    links: np.ndarray  # (C, n_links)
-    strengths: np.ndarray  # (C, n_links) inner product when the link was made
-    degrees: np.ndarray
-    after: np.ndarray  # the ring
-    before: np.ndarray
-    live: np.ndarray
-    at: np.ndarray
+    links: np.ndarray  # (classes, max links)
+    strengths: np.ndarray  # (classes, max links) inner product when the link was made
+    degrees: np.ndarray  # number of links of each class
+    after: np.ndarray  # the next class in the ring
+    before: np.ndarray  # the previous class in the ring
+    live: np.ndarray  # the live classes, in no order; only the first n_live entries count
+    at: np.ndarray  # position of each class in `live`; -1: not in the graph
     n_live: np.ndarray  # (1,)
 
-    @staticmethod
-    def empty(n_classes: int, n_links: int) -> Graph:
+    @classmethod
+    def empty(cls, n_classes: int, n_links: int) -> Graph:
         def none(*shape: int) -> np.ndarray:
             return np.full(shape, -1, np.int32)
 
-        return Graph(
+        return cls(
             links=none(n_classes, n_links),
             strengths=np.zeros((n_classes, n_links), np.float32),
             degrees=np.zeros(n_classes, np.int32),
@@ -51,46 +55,66 @@ class Graph(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """The state of a search: which classes it has met, and the best of them, sorted; see `offer`."""
+    """The state of a search: the best classes that it has visited, best first."""
 
-    met: np.ndarray
+    visited: np.ndarray  # one mark per class; see sw_graph_kernels.visit
     classes: np.ndarray
     scores: np.ndarray
-    open: np.ndarray  # whether the links of the class have yet to be followed
-    answer: np.ndarray  # class and score
+    open: np.ndarray  # whether the links of the class have not been followed yet
+    answer: np.ndarray  # (2,) the best class that can be a rival, and its score
 
 
-class SWGraph(RememberingOracle):
-    """`n_links` at most per class; `beam` classes kept by a search; `drift` as above."""
+class SWGraph(CandidateOracle):
+    """Options: the largest number of `links` of a class, the size of the `beam` of a search, and `drift` as above."""
 
-    def __init__(self, *where: Any, n_groups: int, n_links: int, beam: int, drift: float) -> None:
-        super().__init__(*where, n_groups=n_groups)
-        self.graph = Graph.empty(self.weights.shape[0], n_links)
-        self.beam, self.drift = beam, drift
-        self.moved = np.zeros(self.weights.shape[0])  # since the class was placed, in stored units
-        X = self.X
-        starts = X.indptr[:-1].astype(np.int64)
-        squares = np.add.reduceat(np.append(X.data.astype(np.float64) ** 2, 0.0), starts) if len(starts) else starts
-        self.lengths = np.sqrt(np.where(np.diff(X.indptr.astype(np.int64)) > 0, squares, 0.0))
+    smallest = {"links": 1, "beam": 1, "drift": 0}  # noqa: RUF012 - a ClassVar of the base class
+
+    def __init__(self, space: SearchSpace, *, links: int = 8, beam: int = 4, drift: float = 1.0) -> None:
+        super().__init__(space)
+        n_classes = self.vectors.shape[0]
+        self.graph = Graph.empty(n_classes, links)
+        self.beam_size = beam
+        self.drift = drift
+        self.moved = np.zeros(n_classes)  # upper bound of the way of a class since its insertion, in stored units
+        self.row_lengths = _row_lengths(self.X.data, self.X.indptr.astype(np.int64))
+
+    @classmethod
+    def column_bytes(cls, options: Mapping[str, Any]) -> tuple[int, int]:
+        return 128, 116 + 8 * options["links"]
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         kernels.search_rows(
-            self.weights.store, self.graph, self.X, self.Y, rows, targets, self.likely(rows, targets), self.group,
-            self.n_groups, self.salt, self._beam(self.beam), rivals,
+            self.vectors.arrays, self.graph, self.X, self.Y, rows, targets, self.candidates(rows, targets), self.group,
+            self.n_groups, self.salt, self._beam(self.beam_size), rivals,
         )  # fmt: skip
 
     def update(self, moves: Moves) -> None:
-        np.add.at(self.moved, moves.classes, np.abs(moves.factors) * self.lengths[moves.rows])
-        self.moved[moves.truncated] += moves.amounts * np.sqrt(self.weights.store.counts[moves.truncated])
-        length = np.sqrt(np.maximum(self.weights.store.norms[moves.touched], 0.0))
-        new = self.graph.at[moves.touched] < 0
-        far = moves.touched[new | (self.moved[moves.touched] >= self.drift * length)]
-        self.moved[far] = 0.0
-        heaviest = np.empty(HEAVIEST, np.uint32), np.empty(HEAVIEST, np.float32)
-        kernels.relink(self.weights.store, self.graph, far, self.salt, *heaviest, self._beam(RELINK_BEAM))
+        """Insert again the classes that have moved far."""
+        np.add.at(self.moved, moves.classes, np.abs(moves.factors) * self.row_lengths[moves.rows])
+        self.moved[moves.truncated] += moves.amounts * np.sqrt(self.vectors.arrays.counts[moves.truncated])
+        is_new = self.graph.at[moves.touched] < 0
+        is_far = self.moved[moves.touched] >= self.drift * self.vectors.lengths(moves.touched)
+        due = moves.touched[is_new | is_far]
+        self.moved[due] = 0.0
+        features, values = np.empty(N_HEAVIEST, np.uint32), np.empty(N_HEAVIEST, np.float32)
+        kernels.relink(self.vectors.arrays, self.graph, due, self.salt, features, values, self._beam(INSERTION_BEAM))
 
     def rescale(self, factor: float) -> None:
         self.moved *= factor
 
     def _beam(self, size: int) -> Beam:
-        return Beam(self._unseen(), np.empty(size, np.int32), np.empty(size), np.empty(size, np.bool_), np.empty(2))
+        return Beam(
+            visited=self._zero_per_class(),
+            classes=np.empty(size, np.int32),
+            scores=np.empty(size),
+            open=np.empty(size, np.bool_),
+            answer=np.array([-1.0, -np.inf]),
+        )
+
+
+def _row_lengths(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
+    """|x_i| of every row, in float64."""
+    starts, is_empty = indptr[:-1], indptr[:-1] == indptr[1:]
+    squares = np.append(data.astype(np.float64) ** 2, 0.0)  # the last one is for empty rows at the end
+    sums = np.add.reduceat(squares, starts) if len(starts) else np.empty(0)
+    return np.asarray(np.sqrt(np.where(is_empty, 0.0, sums)))

@@ -1,11 +1,13 @@
-"""Compiled loops of the small-world graph: best-first search, and links that are made and broken while classes move.
+"""Compiled loops of the small-world graph: search, and links that change while the classes move.
 
-Only links are kept; scores are always taken from the weights as they are, so no vector is ever stale. Links are mutual:
-b is linked to a when a is linked to b. A class has at most M of them; when it is full, a new link replaces its weakest
-if that is weaker. So links alone may leave a class unreachable. The live classes therefore also form a ring, in random
-order: its links hold the graph together, and are the long-range contacts of a small world.
+The graph stores links only. Scores are computed from the current weights, so they are never out of date. Links are
+mutual: if a is linked to b, then b is linked to a. A class has at most a fixed number of links; a full class gives up
+its weakest link for a stronger one. Links alone could therefore leave a class that no search can reach. So all live
+classes also form a ring, in random order. The ring keeps the graph connected, and its links between distant classes are
+the long-range links of a small world.
 
-`find` and `dot` read the tables of store_kernels, which describes them; a kernel file is complete in itself.
+`find` and `dot` read the hash tables of weights_kernels. They are copies of its `find` and `score`, because a kernel
+calls only kernels of its own file.
 """
 
 from __future__ import annotations
@@ -14,20 +16,20 @@ import numpy as np
 
 from longtail.compiled import kernel
 
-EMPTY = np.uint32(2**32 - 1)
+EMPTY = np.uint32(2**32 - 1)  # equal to weights_kernels.EMPTY
 NONE = -1
 
 
 @kernel
-def find(store, c, feature):
+def find(vectors, c, feature):
     """The slot of the feature in the table of class c, or -1."""
-    bits = np.int64(store.bits[c])
+    bits = np.int64(vectors.bits[c])
     if bits == 0:
         return np.int64(-1)
-    start, mask = store.starts[c], (np.int64(1) << bits) - 1
+    start, mask = vectors.starts[c], (np.int64(1) << bits) - 1
     h = np.int64(np.uint32(feature * np.uint32(2654435769)) >> np.uint32(32 - bits))
     while True:
-        key = store.keys[start + h]
+        key = vectors.keys[start + h]
         if key == feature:
             return start + h
         if key == EMPTY:
@@ -36,13 +38,13 @@ def find(store, c, feature):
 
 
 @kernel
-def dot(store, features, values, c):
-    """The score of class c for the vector with these features."""
+def dot(vectors, features, values, c):
+    """The score of class c for the sparse vector with these features and values."""
     total = 0.0
     for p in range(len(features)):
-        slot = find(store, c, features[p])
+        slot = find(vectors, c, features[p])
         if slot >= 0:
-            total += values[p] * store.values[slot]
+            total += values[p] * vectors.values[slot]
     return total
 
 
@@ -50,19 +52,20 @@ def dot(store, features, values, c):
 
 
 @kernel
-def offer(store, features, values, c, n, stamp, group, n_groups, beam):
-    """Score class c unless it was met, and put it into the beam, which is sorted, if it is good enough; the new size.
+def visit(vectors, features, values, c, n, mark, group, n_groups, beam):
+    """Score class c, unless the search has visited it, and insert it into the sorted beam of n classes if its score is
+    high enough; the new n.
 
-    beam.met[c] is stamp for a class that was met, and -stamp for one that was not but can be no answer. The best answer
-    so far, of the classes c = group (mod n_groups), is kept in beam.answer with its score, whether the beam has it or
-    not.
+    beam.visited[c] is `mark` for a class that was visited, and -mark for one that was not visited but cannot be the
+    answer (a label of the row). The best answer among the classes of the group (c mod n_groups) is kept in beam.answer
+    with its score, even if it is not in the beam.
     """
-    met = beam.met[c]
-    if met == stamp:
+    visited = beam.visited[c]
+    if visited == mark:
         return n
-    beam.met[c] = stamp
-    score = dot(store, features, values, c)
-    if met != -stamp and c % n_groups == group and score > beam.answer[1]:
+    beam.visited[c] = mark
+    score = dot(vectors, features, values, c)
+    if visited != -mark and c % n_groups == group and score > beam.answer[1]:
         beam.answer[0], beam.answer[1] = c, score
     if n == len(beam.classes):
         if score <= beam.scores[n - 1]:
@@ -70,19 +73,20 @@ def offer(store, features, values, c, n, stamp, group, n_groups, beam):
         n -= 1
     at = n
     while at > 0 and beam.scores[at - 1] < score:
-        beam.classes[at], beam.scores[at], beam.open[at] = (
-            beam.classes[at - 1],
-            beam.scores[at - 1],
-            beam.open[at - 1],
-        )
+        beam.classes[at] = beam.classes[at - 1]
+        beam.scores[at] = beam.scores[at - 1]
+        beam.open[at] = beam.open[at - 1]
         at -= 1
-    beam.classes[at], beam.scores[at], beam.open[at] = c, score, True
+    beam.classes[at] = c
+    beam.scores[at] = score
+    beam.open[at] = True
     return n + 1
 
 
 @kernel
-def widen(store, graph, features, values, n, stamp, group, n_groups, beam):
-    """Follow the links of the best class of the beam whose links have not been followed, until there is none."""
+def walk(vectors, graph, features, values, n, mark, group, n_groups, beam):
+    """Visit the neighbours of the best class in the beam whose links have not been followed, until there is no such
+    class; the size of the beam."""
     while True:
         at = 0
         while at < n and not beam.open[at]:
@@ -91,36 +95,39 @@ def widen(store, graph, features, values, n, stamp, group, n_groups, beam):
             return n
         beam.open[at] = False
         c = beam.classes[at]
-        n = offer(store, features, values, graph.after[c], n, stamp, group, n_groups, beam)
-        n = offer(store, features, values, graph.before[c], n, stamp, group, n_groups, beam)
+        n = visit(vectors, features, values, graph.after[c], n, mark, group, n_groups, beam)
+        n = visit(vectors, features, values, graph.before[c], n, mark, group, n_groups, beam)
         for link in range(graph.degrees[c]):
-            n = offer(store, features, values, graph.links[c, link], n, stamp, group, n_groups, beam)
+            n = visit(vectors, features, values, graph.links[c, link], n, mark, group, n_groups, beam)
 
 
 @kernel
-def search_rows(store, graph, X, Y, rows, targets, entries, group, n_groups, salt, beam, out):
-    """out[k] = the best class found for row rows[k] that belongs to the group and is no label of it, or -1.
+def search_rows(vectors, graph, X, Y, rows, targets, candidates, group, n_groups, salt, beam, out):
+    """out[k] = the best class of the group that the search finds for row rows[k] and that is not one of its labels, or
+    -1.
 
-    The search enters the graph at a class drawn at random, at the target, whose neighbours are likely rivals, and at
-    the entries of the row.
+    The search starts at a random class, at the class targets[k], whose neighbours are likely rivals, and at the
+    candidates of the row.
     """
     n_live = graph.n_live[0]
     for k in range(len(rows)):
-        i, stamp, n, out[k] = rows[k], k + 1, 0, NONE
+        i, mark = rows[k], k + 1
+        out[k] = NONE
         if n_live == 0:
             continue
         beam.answer[0], beam.answer[1] = NONE, -np.inf
         for p in range(Y.indptr[i], Y.indptr[i + 1]):
-            beam.met[Y.indices[p]] = -stamp
-        features, values = X.indices[X.indptr[i] : X.indptr[i + 1]], X.data[X.indptr[i] : X.indptr[i + 1]]
+            beam.visited[Y.indices[p]] = -mark
+        features = X.indices[X.indptr[i] : X.indptr[i + 1]]
+        values = X.data[X.indptr[i] : X.indptr[i + 1]]
         entry = graph.live[(salt + i * 7919) % n_live]
-        n = offer(store, features, values, entry, n, stamp, group, n_groups, beam)
+        n = visit(vectors, features, values, entry, 0, mark, group, n_groups, beam)
         if graph.at[targets[k]] >= 0:
-            n = offer(store, features, values, np.int32(targets[k]), n, stamp, group, n_groups, beam)
-        for c in entries[k]:
+            n = visit(vectors, features, values, np.int32(targets[k]), n, mark, group, n_groups, beam)
+        for c in candidates[k]:
             if c >= 0 and graph.at[c] >= 0:
-                n = offer(store, features, values, c, n, stamp, group, n_groups, beam)
-        n = widen(store, graph, features, values, n, stamp, group, n_groups, beam)
+                n = visit(vectors, features, values, c, n, mark, group, n_groups, beam)
+        walk(vectors, graph, features, values, n, mark, group, n_groups, beam)
         out[k] = np.int64(beam.answer[0])
 
 
@@ -129,7 +136,7 @@ def search_rows(store, graph, X, Y, rows, targets, entries, group, n_groups, sal
 
 @kernel
 def drop(graph, a, b):
-    """Take b off the links of a; the last link moves to its place."""
+    """Remove b from the links of a. The last link moves to the free place."""
     last = graph.degrees[a] - 1
     for link in range(graph.degrees[a]):
         if graph.links[a, link] == b:
@@ -140,7 +147,7 @@ def drop(graph, a, b):
 
 @kernel
 def weakest(graph, a):
-    """The link of a with the smallest strength."""
+    """The position of the link of a with the smallest strength."""
     found = 0
     for link in range(1, graph.degrees[a]):
         if graph.strengths[a, link] < graph.strengths[a, found]:
@@ -150,7 +157,8 @@ def weakest(graph, a):
 
 @kernel
 def connect(graph, a, b, strength):
-    """Link a and b, unless they are linked, or one of them has better links already and no room."""
+    """Link a and b. Nothing happens if they are linked, or if one of them is full and all its links are at least as
+    strong."""
     most = graph.links.shape[1]
     for link in range(graph.degrees[a]):
         if graph.links[a, link] == b:
@@ -170,7 +178,7 @@ def connect(graph, a, b, strength):
 
 @kernel
 def disconnect(graph, c):
-    """Break all links of class c; it stays in the ring."""
+    """Remove all links of class c. It stays in the ring."""
     for link in range(graph.degrees[c]):
         drop(graph, graph.links[c, link], c)
     graph.degrees[c] = 0
@@ -178,7 +186,7 @@ def disconnect(graph, c):
 
 @kernel
 def join_ring(graph, c, salt):
-    """Class c becomes live, in the ring after a live class drawn at random."""
+    """Make class c live: insert it into the ring after a random live class."""
     n = graph.n_live[0]
     before = graph.live[(salt + c * 7919) % n] if n else c
     after = graph.after[before] if n else c
@@ -190,21 +198,23 @@ def join_ring(graph, c, salt):
 
 @kernel
 def leave_ring(graph, c):
-    """Class c is live no more; the last of `live` takes its place there."""
+    """Remove class c from the ring and from the live classes, where the last one takes its position."""
     before, after = graph.before[c], graph.after[c]
     graph.after[before], graph.before[after] = after, before
     last = graph.live[graph.n_live[0] - 1]
     graph.live[graph.at[c]], graph.at[last] = last, graph.at[c]
-    graph.at[c], graph.before[c], graph.after[c] = NONE, NONE, NONE
+    graph.at[c] = NONE
+    graph.before[c], graph.after[c] = NONE, NONE
     graph.n_live[0] -= 1
 
 
 @kernel
-def heaviest(store, c, features, values):
-    """The heaviest weights of class c, as many as there is room for; how many."""
+def heaviest(vectors, c, features, values):
+    """Write the weights of class c with the largest absolute values, largest first, as many as there is room for; their
+    number."""
     n, room = 0, len(features)
-    for slot in range(store.starts[c], store.starts[c] + (np.int64(1) << np.int64(store.bits[c]))):
-        feature, value = store.keys[slot], store.values[slot]
+    for slot in range(vectors.starts[c], vectors.starts[c] + (np.int64(1) << np.int64(vectors.bits[c]))):
+        feature, value = vectors.keys[slot], vectors.values[slot]
         if feature == EMPTY or (n == room and abs(value) <= abs(values[n - 1])):
             continue
         at = n if n < room else n - 1
@@ -217,31 +227,32 @@ def heaviest(store, c, features, values):
 
 
 @kernel
-def relink(store, graph, classes, salt, features, values, beam):
-    """Place each class anew: out of the graph without weights; else linked to the best that a search for its heaviest
-    weights finds, which begins at its former neighbours and at a class drawn at random.
+def relink(vectors, graph, classes, salt, features, values, beam):
+    """Insert each class again. A class without weights is removed from the graph. Any other is linked to the best
+    classes that a search for its heaviest weights finds. That search starts at a random class, at the next class in the
+    ring and at the former neighbours.
 
     features, values : room for the heaviest weights.
     """
     for k in range(len(classes)):
         c = classes[k]
-        if store.counts[c] == 0:
+        if vectors.counts[c] == 0:
             if graph.at[c] >= 0:
                 disconnect(graph, c)
                 leave_ring(graph, c)
             continue
         if graph.at[c] < 0:
             join_ring(graph, c, salt)
-        m = heaviest(store, c, features, values)
-        wanted, weights = features[:m], values[:m]
-        stamp, n = k + 1, 0
-        beam.met[c] = stamp  # never its own neighbour
+        n_heaviest = heaviest(vectors, c, features, values)
+        wanted, weights = features[:n_heaviest], values[:n_heaviest]
+        mark = k + 1
+        beam.visited[c] = mark  # a class is not its own neighbour
         entry = graph.live[(salt + c * 104729) % graph.n_live[0]]
-        n = offer(store, wanted, weights, entry, n, stamp, 0, 1, beam)
-        n = offer(store, wanted, weights, graph.after[c], n, stamp, 0, 1, beam)
+        n = visit(vectors, wanted, weights, entry, 0, mark, 0, 1, beam)
+        n = visit(vectors, wanted, weights, graph.after[c], n, mark, 0, 1, beam)
         for link in range(graph.degrees[c]):
-            n = offer(store, wanted, weights, graph.links[c, link], n, stamp, 0, 1, beam)
+            n = visit(vectors, wanted, weights, graph.links[c, link], n, mark, 0, 1, beam)
         disconnect(graph, c)
-        n = widen(store, graph, wanted, weights, n, stamp, 0, 1, beam)
+        n = walk(vectors, graph, wanted, weights, n, mark, 0, 1, beam)
         for at in range(min(n, graph.links.shape[1])):
             connect(graph, np.int32(c), beam.classes[at], np.float32(beam.scores[at]))

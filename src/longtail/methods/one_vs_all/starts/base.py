@@ -1,89 +1,48 @@
-"""What a start is: it fills the first weights of labels, and says in which order they are solved, and with which rows
-the dual solver begins."""
+"""What a start is: it gives the first weights of labels, and for the dual solver first scores of all rows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from longtail import parallel
-from longtail.compiled import frozen
-from longtail.methods.one_vs_all.newton_kernels import margins
-from longtail.methods.one_vs_all.problem import Problem
-
-DENSE_WEIGHTS = 4_000_000  # entries of the dense (labels, D) buffer that a thread solves into before pruning
+from longtail.methods.one_vs_all.inputs import OneVsAllData
 
 
-@dataclass(frozen=True)
-class Task:
-    """What Newton minimises and when it stops; first weights may depend on it. `loss` is a code of newton_kernels."""
+class FirstScores(NamedTuple):
+    """First scores of all rows, for the dual solver: a label begins with its positives and the rows that score highest.
 
-    problem: Problem
-    loss: int
-    C: float
-    tol: float
-    max_iter: int
-
-
-class First(NamedTuple):
-    """First scores of all rows, for the dual solver: a label begins with its own rows and others that score highest.
-
-    Row i scores base_i. With `separate`, it scores u p.x_i + v base_i instead, p being the mean of the label's rows and
-    base_i = m.x_i with the mean row m, such that p scores `positive` and the mean of the other rows `negative`.
-    The rows of label parent[label], where that is not negative, are among the first rows of a label, too.
+    Row i scores base_i. With `separate`, it scores u p.x_i + v base_i instead, where p is the mean of the label's
+    positives and base_i = m.x_i with the mean m of all rows. u and v are such that p scores `positive` and the mean of
+    the negatives scores `negative`.
     """
 
     base: np.ndarray
-    separate: bool
-    mean_square: float  # m.m
-    positive: float
-    negative: float
-    parent: np.ndarray
+    separate: bool = False
+    mean_square: float = 0.0  # m.m
+    positive: float = 0.0
+    negative: float = 0.0
 
 
 class Start(ABC):
-    """First weights of labels. The options of a start are the keywords of its `__init__`: numbers, or a few words."""
+    """First weights of labels. The options of a start are the keywords of its `__init__`: numbers, or a few words.
+
+    A start is made once per problem, with what all labels share, and keeps no reference to the problem.
+    """
 
     needs_bias: ClassVar[bool] = False
+    begins_at_parent: ClassVar[bool] = False  # labels with a parent in the label tree begin at its solution instead
+    options: Mapping[str, Any] = {}
 
-    def __init__(self, task: Task) -> None:
-        self.problem = task.problem
+    def __init__(self, data: OneVsAllData) -> None:  # noqa: B027 - a start may have nothing to prepare
+        """Compute what all labels of the problem share."""
 
     @abstractmethod
-    def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
+    def weights(self, data: OneVsAllData, labels: np.ndarray, out: np.ndarray) -> None:
         """Write the first weights of `labels` into the rows of `out` (labels, D)."""
 
-    def first(self) -> First:
-        """What the dual solver begins with; `Start` itself has all rows score alike."""
-        return First(
-            base=np.zeros(self.problem.n_samples, np.float32),
-            separate=False,
-            mean_square=0.0,
-            positive=0.0,
-            negative=0.0,
-            parent=np.full(self.problem.n_labels, -1),
-        )
-
-    def scores(self, w: np.ndarray) -> np.ndarray:
-        """X w, in float32."""
-        p, z = self.problem, np.empty(self.problem.n_samples)
-        margins(*p.X, p.bias, frozen(w, np.float64), z)
-        return z.astype(np.float32)
-
-    def blocks(self, size: int) -> list[np.ndarray]:
-        """All labels, in blocks of about `size` that can be solved apart from each other."""
-        return [np.arange(part.start, part.stop) for part in parallel.ranges(self.problem.n_labels, size)]
-
-    def walk(self, labels: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """A few labels at a time, in the order to solve them, with first weights W that the caller turns into solutions
-        in place before it asks for the next. So a start can go on from the solutions that it saw, and keeps no state
-        between calls. Every label comes at least once; some that were not asked for may come, too."""
-        for part in parallel.ranges(len(labels), DENSE_WEIGHTS // self.problem.D):
-            chunk = labels[part.start : part.stop]
-            W = np.empty((len(chunk), self.problem.D))
-            self.guess(chunk, W)
-            yield chunk, W
+    def scores(self, data: OneVsAllData) -> FirstScores:
+        """The first scores for the dual solver. By default all rows score alike."""
+        return FirstScores(base=np.zeros(data.n_samples, np.float32))

@@ -2,24 +2,25 @@
 
     w = -factor / bias on the bias feature, 0 elsewhere
 
-Near factor = 1 all negatives lie at the kink of the squared hinge, where Newton's quadratic model fits worst and its
-first steps come out tiny. The paper compares 0.9, 1 and 2; 2 took half the time of the others.
+Near factor = 1 all negatives lie at the kink of the squared hinge. Newton's quadratic model fits worst there, and its
+first steps are tiny. The paper compares 0.9, 1 and 2; 2 took half the time of the others.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from longtail.methods.one_vs_all.starts.base import Start, Task
+from longtail.methods.one_vs_all.inputs import OneVsAllData
+from longtail.methods.one_vs_all.starts.base import Start
 
 
 class Bias(Start):
     needs_bias = True
 
-    def __init__(self, task: Task, *, factor: float = 2.0) -> None:
-        super().__init__(task)
-        self.weight = -factor / task.problem.bias
+    def __init__(self, data: OneVsAllData, *, factor: float = 2.0) -> None:
+        self.options = {"factor": factor}
+        self.weight = -factor / data.X.bias
 
-    def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
+    def weights(self, data: OneVsAllData, labels: np.ndarray, out: np.ndarray) -> None:
         out[:] = 0.0
         out[:, -1] = self.weight

@@ -1,10 +1,13 @@
-"""OvA-Primal: all labels begin at the solution for the label that no row has.   [Fang et al. 2019]
+"""OvA-Primal: all labels begin at the solution of the all-negative problem.   [Fang et al. 2019]
 
     w*(-1) = argmin_w 1/2 w.w + C sum_i phi(-x_i.w)               (15) of [Schultheis & Babbar 2022]
 
-A tail label differs from that label in a few rows only. The rule (13) would ask for eps = tol / n here ("strict"). With
-the squared hinge that leaves most rows at the kink, as the bias start with factor 1 does; stopping at eps = tol
-("loose") is better for all but the rarest labels (appendix 7.2).
+The problem of a tail label differs from it in a few rows only. The stopping rule (13) would demand eps = eps_0 / n here
+("strict"). With the squared hinge that leaves most rows at the kink, as the bias start with factor 1 does. Stopping at
+eps = eps_0 ("loose") is better for all but the rarest labels (appendix 7.2).
+
+Differs from the paper: eps_0 is `tol`, but at most 0.01. On dense features `tol` is 1 by default, and with eps = 1
+Newton's first point, w = 0, would already count as the solution.
 """
 
 from __future__ import annotations
@@ -14,30 +17,36 @@ from typing import Literal
 import numpy as np
 
 from longtail.compiled import frozen
-from longtail.methods.one_vs_all.newton_kernels import newton_block
-from longtail.methods.one_vs_all.starts.base import First, Start, Task
+from longtail.methods.one_vs_all import newton_kernels as kernels
+from longtail.methods.one_vs_all.inputs import TOL, LabelRows, OneVsAllData
+from longtail.methods.one_vs_all.starts.base import FirstScores, Start
 
 
 class OvaPrimal(Start):
-    def __init__(self, task: Task, *, stop: Literal["loose", "strict"] = "loose") -> None:
-        super().__init__(task)
-        self.w = frozen(all_negative(task, strict=stop == "strict"), np.float64)
+    def __init__(self, data: OneVsAllData, *, stop: Literal["loose", "strict"] = "loose") -> None:
+        self.options = {"stop": stop}
+        self.w = frozen(all_negative(data, strict=stop == "strict"), np.float64)
 
-    def guess(self, labels: np.ndarray, out: np.ndarray) -> None:
+    def weights(self, data: OneVsAllData, labels: np.ndarray, out: np.ndarray) -> None:
         out[:] = self.w
 
-    def first(self) -> First:
-        return super().first()._replace(base=self.scores(self.w))
+    def scores(self, data: OneVsAllData) -> FirstScores:
+        return FirstScores(base=data.scores(self.w))
 
 
-def all_negative(task: Task, *, strict: bool) -> np.ndarray:
-    """w*(-1), from zero. Ending early is no failure: it is a first guess only."""
-    p, W = task.problem, np.zeros((1, task.problem.D))
-    rows, columns, active = p.newton_space()
-    no_rows, label = (p.rows_of[:0], frozen(np.zeros(2), np.uint64)), np.zeros(1, np.int64)
-    tol = task.tol if strict else task.tol * p.n_samples  # the kernel divides by n
-    newton_block(
-        *p.X, p.bias, task.loss, *no_rows, p.weights, label, p.x_sum, task.C, tol, task.max_iter, rows, columns, active,
-        W, np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 4)),
-    )  # fmt: skip
-    return W[0]
+def all_negative(data: OneVsAllData, *, strict: bool) -> np.ndarray:
+    """w*(-1), from w = 0. Reaching max_iter is no failure: w is only where labels begin."""
+    tol = min(data.tol, TOL)
+    nobody = LabelRows(frozen([], np.uint32), frozen([0, 0], np.uint64), frozen([1.0], np.float64))
+    W = np.zeros((1, data.D))
+    kernels.newton_block(
+        data.X,
+        nobody,
+        np.zeros(1, np.int64),
+        data.x_sum,
+        data.newton_rule(tol if strict else tol * data.n_samples),  # the kernel divides by n
+        kernels.newton_space(data.n_samples, data.D),
+        W,
+        kernels.newton_output(1),
+    )
+    return np.asarray(W[0])

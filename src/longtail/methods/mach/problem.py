@@ -1,0 +1,161 @@
+"""The training problem of MACH. Repetitions need nothing from each other, so blocks are groups of repetitions.
+
+X, Y -> MachProblem (rows without unused features, learning rates, hashes) -> groups of repetitions
+     -> stochastic gradient descent -> Part(packed weights) -> stack -> HashedModel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.methods.mach.descent import Descent, DescentData, RepetitionGroup
+from longtail.methods.problem import Block, Part, Problem, Stack
+from longtail.models import HashedModel
+from longtail.models.buckets import Buckets, LinearBuckets
+from longtail.models.hashing import Hashes
+from longtail.parallel import Work
+from longtail.training import Status, Training
+
+COLUMNS_TOGETHER = 1024  # buckets that are trained together: fewer are slower, more are not faster
+MIN_BLOCKS = 2  # so that few repetitions still occupy several threads
+
+
+class Kept(NamedTuple):
+    """The last fit, whose repetitions a warm start keeps."""
+
+    model: HashedModel
+    record: Training
+
+
+class RepetitionProblem(Problem):
+    """What the problems of the built-in base and of scikit-learn bases share.
+
+    The hashes are those of all repetitions. The first ones may be kept from an earlier fit.
+    """
+
+    unit: ClassVar[str] = "repetition"
+    figures: ClassVar[Mapping[str, Any]] = {}  # names, with the values for repetitions of which nothing is known
+
+    def __init__(self, X: sp.csr_array, hashes: Hashes, aggregate: str, kept: Kept | None) -> None:
+        self.n_features = int(X.shape[1])
+        self.hashes = hashes
+        self.aggregate = aggregate
+        self.kept = kept
+        self.first_new = 0 if kept is None else kept.model.hashes.n_repetitions
+        _ = hashes.table  # computed here once, not in every thread
+
+    def groups(self, n_groups: int) -> list[Block]:
+        """Blocks of the new repetitions, of about equal size. Block 0 is left to the repetitions that are kept."""
+        new = np.arange(self.first_new, self.hashes.n_repetitions)
+        first_number = 0 if self.kept is None else 1
+        groups = np.array_split(new, n_groups) if len(new) else []
+        return [Block(first_number + at, items, float(len(items))) for at, items in enumerate(groups)]
+
+    def item_of(self) -> np.ndarray:
+        return np.arange(self.hashes.n_repetitions)
+
+    def earlier(self) -> list[Part]:
+        if self.kept is None:
+            return []
+        record = self.kept.record
+        size = self.first_new
+        known = record.unit == self.unit and len(record.status) == size
+        figures = {name: np.full(size, value) for name, value in self.figures.items()}
+        if known:
+            figures |= {name: record.figures[name] for name in figures if name in record.figures}
+        part = Part(
+            0,
+            np.arange(size),
+            arrays=self.arrays_of(self.kept.model.buckets),
+            status=record.status if known else np.full(size, Status.COMPLETED, np.uint8),
+            n_iter=record.n_iter if known else np.zeros(size, np.int32),
+            figures=figures,
+        )
+        return [part]
+
+    def arrays_of(self, buckets: Any) -> Mapping[str, np.ndarray]:
+        """The arrays of a part with these bucket classifiers."""
+        return LinearBuckets.to_arrays(buckets)
+
+    def hashed_model(self, buckets: Buckets) -> HashedModel:
+        return HashedModel(self.hashes, buckets, self.n_features, self.aggregate)
+
+
+def n_groups(n_repetitions: int, n_buckets: int) -> int:
+    """The number of groups that repetitions are trained in. Only time and memory depend on it."""
+    together = max(1, COLUMNS_TOGETHER // n_buckets)
+    return max(-(-n_repetitions // together), min(n_repetitions, MIN_BLOCKS))
+
+
+class MachProblem(RepetitionProblem):
+    """Canonical X and Y with the built-in base."""
+
+    figures: ClassVar[Mapping[str, Any]] = {"best_iter": np.int32(0), "validation_score": np.float32(np.nan)}
+
+    def __init__(
+        self,
+        X: sp.csr_array,
+        Y: sp.csr_array,
+        hashes: Hashes,
+        descent: Descent,
+        link: str,
+        aggregate: str = "geometric",
+        kept: Kept | None = None,
+    ) -> None:
+        super().__init__(X, hashes, aggregate, kept)
+        self.data = DescentData(descent, X, Y, link)
+        self.settings = {
+            "n_buckets": hashes.n_buckets,
+            "n_repetitions": hashes.n_repetitions,
+            "aggregate": aggregate,
+            "link": link,
+            **vars(descent),
+        }
+
+    def blocks(self) -> list[Block]:
+        return self.groups(n_groups(self.hashes.n_repetitions - self.first_new, self.hashes.n_buckets))
+
+    def solve(self, block: Block, work: Work) -> Part:
+        group = RepetitionGroup(self.data, self.hashes, block.items)
+        group.fit(work.report)
+        return Part(
+            block.number,
+            block.items,
+            arrays=self.arrays_of(group.packed()),
+            status=np.where(group.stopped, Status.EARLY_STOPPED, Status.COMPLETED).astype(np.uint8),
+            n_iter=group.n_iter.astype(np.int32),
+            figures={
+                "best_iter": group.best_iter.astype(np.int32),
+                "validation_score": group.best_score.astype(np.float32),
+            },
+        )
+
+    def stack(self) -> MachStack:
+        return MachStack(self)
+
+
+class MachStack(Stack):
+    """Joins packed weights in the order of the repetitions."""
+
+    def __init__(self, problem: MachProblem) -> None:
+        self.problem = problem
+        self.parts: list[Part] = []
+
+    def add(self, part: Part) -> None:
+        self.parts.append(part)
+
+    def model(self) -> HashedModel:
+        problem = self.problem
+        ordered = sorted(self.parts, key=lambda part: int(part.items[0]))
+        buckets = [
+            LinearBuckets.from_arrays(
+                part.arrays, problem.hashes.n_buckets, problem.data.descent.bias, problem.data.link
+            )
+            for part in ordered
+        ]
+        self.parts.clear()
+        return problem.hashed_model(LinearBuckets.joined(buckets))

@@ -1,0 +1,63 @@
+"""Compiled loops of the exact oracle: the scores of a group of classes from inverted lists, and their maximum."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import kernel
+
+SCORE_LANES = 64  # scores compared at once
+
+
+@kernel
+def best_in_group(vectors, X, Y, rows, group, size, salt, scores, out):
+    """out[k] = the class of the group with the largest score that is not a label of row rows[k], or -1.
+
+    size : number of classes in the group.
+    salt : any number; it decides which of several equal scores wins.
+    scores : room for the scores of the group, in a multiple of SCORE_LANES.
+    """
+    n_groups = vectors.n_groups
+    for k in range(len(rows)):
+        i = rows[k]
+        scores[:] = 0.0
+        for p in range(X.indptr[i], X.indptr[i + 1]):
+            number = np.int64(X.indices[p]) * n_groups + group
+            start = np.uint64(vectors.list_starts[number])
+            x = X.data[p]
+            for q in range(start, start + np.uint64(vectors.list_counts[number])):
+                scores[vectors.posting_classes[q]] += x * vectors.posting_values[q]
+        scores[size:] = -np.inf
+        for p in range(Y.indptr[i], Y.indptr[i + 1]):
+            c = np.int64(Y.indices[p])
+            if c % n_groups == group:
+                scores[c // n_groups] = -np.inf
+        at = first_best(scores, (salt + i * 7919) % size)
+        out[k] = at * n_groups + group if at >= 0 else -1
+
+
+@kernel
+def first_best(scores, begin):
+    """The first position at or after `begin` that has the largest score, or, if there is none, the first before it; -1
+    if all scores are -inf.
+
+    The largest score is found in SCORE_LANES separate maxima, which the processor can update at once.
+    """
+    lanes = np.empty(SCORE_LANES, np.float32)
+    lanes[:] = -np.inf
+    for at in range(0, len(scores), SCORE_LANES):
+        for lane in range(SCORE_LANES):
+            value = scores[at + lane]
+            lanes[lane] = value if value > lanes[lane] else lanes[lane]
+    best = np.float32(-np.inf)
+    for value in lanes:
+        best = max(best, value)
+    if best == -np.inf:
+        return np.int64(-1)
+    for at in range(begin, len(scores)):
+        if scores[at] == best:
+            return np.int64(at)
+    for at in range(begin):
+        if scores[at] == best:
+            return np.int64(at)
+    return np.int64(-1)

@@ -1,0 +1,206 @@
+"""The training problem of MEMOIR: one block, because all classes are trained together.
+
+X, Y -> MemoirProblem (scaled rows, pairs of a row and a label, held-out rows, batches) -> one block
+     -> stochastic steps against rivals from an oracle -> Part(W as CSR) -> MemoirStack -> LinearModel
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import parallel
+from longtail.matrix import row_squares
+from longtail.methods.memoir import oracles, schedules
+from longtail.methods.memoir.early_stopping import EarlyStopping, HeldOutRows
+from longtail.methods.memoir.oracle_recall import RecallSample
+from longtail.methods.memoir.oracles import Oracle, SearchSpace
+from longtail.methods.memoir.presets import Parameters
+from longtail.methods.memoir.sgd import Batches, Pairs, Penalty, train
+from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
+from longtail.methods.problem import Block, Part, Problem, Stack
+from longtail.models import LinearModel
+from longtail.parallel import Work
+from longtail.training import Status
+
+MIN_GROUP = 64  # classes in a group, at least
+N_REPORTS = 200  # of progress
+UNIT_TOLERANCE = 1e-3  # rows whose mean length is this close to 1 are not scaled
+
+
+class MemoirProblem(Problem):
+    """Pairs of a row and a label, over rows that are scaled to a mean squared length of 1.
+
+    Learning rates and penalties are meant for rows of this length. Training on c X therefore gives W / c, for any c.
+    The bias, if it is on, is a last feature with the same value in all rows.
+    """
+
+    unit: ClassVar[str] = "model"
+
+    def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: Parameters, seed: int) -> None:
+        self.parameters = parameters
+        self.n_classes = Y.shape[1]
+        self.n_features = X.shape[1]
+        random = np.random.RandomState(seed)
+        self.order_seed = int(random.randint(2**31 - 1))
+        self.oracle_seed = int(random.randint(2**31 - 1))
+        self.held_out: HeldOutRows | None = None
+        if parameters.early_stopping:
+            is_held_out = np.zeros(X.shape[0], bool)
+            size = round(parameters.validation_fraction * X.shape[0])
+            is_held_out[random.permutation(X.shape[0])[:size]] = True
+            if Y[is_held_out].nnz:
+                self.held_out = HeldOutRows(X[is_held_out], Y[is_held_out])
+                X, Y = X[~is_held_out], Y[~is_held_out]
+        self.row_length = _typical_length(X)
+        X = _scaled(X, self.row_length)
+        if parameters.bias > 0:
+            X = _with_constant(X, parameters.bias)
+        self.rows = CsrRows.of(X)
+        self.labels = RowLabels.of(Y)
+        row_of_pair = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+        self.pairs = Pairs(self.rows, row_of_pair, Y.indices.astype(np.int64))
+        self.batches = batches_of(parameters, Y.nnz, self.n_classes)
+        self.penalty = Penalty(
+            parameters.lam, parameters.penalty == "l1", parameters.project, parameters.truncate_every
+        )
+        self.n_groups = min(parameters.n_groups, max(1, self.n_classes // MIN_GROUP))
+        self.settings = {
+            **asdict(parameters),
+            "batch_size": self.batches.size,
+            "max_iter": self.batches.n_passes(self.batches.n_batches, Y.nnz),
+            "n_batches": self.batches.n_batches,
+            "n_groups": self.n_groups,
+            "early_stopping": self.held_out is not None,
+            "seed": seed,
+        }
+
+    def blocks(self) -> list[Block]:
+        return [Block(0, np.zeros(1, np.int64), 1.0)]
+
+    def item_of(self) -> np.ndarray:
+        return np.zeros(1, np.int64)
+
+    def stack(self) -> MemoirStack:
+        return MemoirStack(self)
+
+    def solve(self, block: Block, work: Work) -> Part:
+        with work.team() as team:
+            oracle = self.oracle(team)
+            recall = RecallSample(oracle, self.batches.n_batches)
+            stopping = None
+            if self.held_out is not None:
+                stopping = EarlyStopping(self.held_out, self.parameters.n_iter_no_change, work.n_threads)
+            n_batches = self._train(oracle, recall, stopping, work)
+        if stopping is not None and stopping.best is not None:
+            W = stopping.best.W
+        else:
+            W = self.unscaled(oracle.vectors.take_csr())
+        status = Status.COMPLETED if n_batches == self.batches.n_batches else Status.EARLY_STOPPED
+        return Part(
+            block.number,
+            block.items,
+            arrays={"W_data": W.data, "W_indices": W.indices, "W_indptr": W.indptr},
+            status=np.array([status], np.uint8),
+            n_iter=np.array([self.batches.n_passes(n_batches, len(self.pairs.rows))], np.int32),
+            figures={
+                "validation_scores": np.array([] if stopping is None else stopping.scores, np.float64),
+                "n_batches": np.array([n_batches], np.int64),
+                **recall.figures(),
+            },
+        )
+
+    def _train(self, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None, work: Work) -> int:
+        """Run the batches; the number of those that were done. With held-out rows, weights are scored after each pass
+        (after each batch if a batch is longer than a pass)."""
+        n_batches = self.batches.n_batches
+        per_pass = max(1, round(len(self.pairs.rows) / self.batches.size))
+        per_report = max(1, n_batches // N_REPORTS)
+        for t, (chosen, rivals) in enumerate(train(oracle, self.pairs, self.batches, self.penalty, self.order_seed)):
+            if stopping is not None and t and t % per_pass == 0:
+                stopping.add(self.model(self.unscaled(oracle.vectors.to_csr())))
+                if stopping.is_over:
+                    return t
+            recall.compare(t, self.pairs.rows[chosen], rivals)
+            if t % per_report == 0:
+                work.report(t / n_batches)
+        if stopping is not None:
+            stopping.add(self.model(self.unscaled(oracle.vectors.to_csr())))
+        return n_batches
+
+    def oracle(self, team: parallel.Team) -> Oracle:
+        """A new oracle over class vectors that are all zero."""
+        name, options = oracles.parse(self.parameters.oracle)
+        kind = oracles.ORACLES[name]
+        n_columns = self.n_features + (self.parameters.bias > 0)
+        vectors = ClassVectors(
+            self.n_classes, n_columns, indexed=kind.indexed, n_groups=self.n_groups if kind.indexed else 1
+        )
+        return kind(SearchSpace(vectors, self.rows, self.labels, team, self.oracle_seed, self.n_groups), **options)
+
+    def unscaled(self, W: sp.csr_array) -> sp.csr_array:
+        """W for rows as they were given, without the weights that `prune` cuts. The bias feature was not scaled."""
+        if self.parameters.prune:
+            W.data[np.abs(W.data) < self.parameters.prune] = 0.0
+            W.eliminate_zeros()
+        if self.row_length != 1.0:
+            divided = (W.data / self.row_length).astype(np.float32)
+            data = np.where(W.indices < self.n_features, divided, W.data)
+            W = sp.csr_array((data, W.indices, W.indptr), shape=W.shape)
+        return W
+
+    def model(self, W: sp.csr_array) -> LinearModel:
+        return LinearModel(W, self.n_features, self.parameters.bias)
+
+
+class MemoirStack(Stack):
+    """Turns the only part into the model."""
+
+    def __init__(self, problem: MemoirProblem) -> None:
+        self.problem = problem
+
+    def add(self, part: Part) -> None:
+        self.part = part
+
+    def model(self) -> LinearModel:
+        arrays = self.part.arrays
+        n_columns = self.problem.n_features + (self.problem.parameters.bias > 0)
+        return self.problem.model(
+            sp.csr_array(
+                (arrays["W_data"], arrays["W_indices"], arrays["W_indptr"]), shape=(self.problem.n_classes, n_columns)
+            )
+        )
+
+
+def batches_of(parameters: Parameters, n_pairs: int, n_classes: int) -> Batches:
+    """The batches of a training run: none if there is nothing to learn or only one class."""
+    size = min(parameters.batch_size or math.ceil(100 * math.sqrt(n_classes)), max(n_pairs, 1))
+    n_batches = parameters.n_batches or math.ceil(parameters.max_iter * n_pairs / size)
+    schedule = schedules.parse(parameters.schedule)
+    return Batches(n_batches if n_pairs and n_classes > 1 else 0, size, parameters.learning_rate, schedule)
+
+
+def _typical_length(X: sp.csr_array) -> float:
+    """The root mean square length of the rows; 1 if it is close to 1, or if all rows are zero."""
+    squares = row_squares(X)
+    length = math.sqrt(squares.mean()) if squares.any() else 1.0
+    return 1.0 if abs(length - 1.0) < UNIT_TOLERANCE else length
+
+
+def _scaled(X: sp.csr_array, length: float) -> sp.csr_array:
+    """X / length."""
+    if length == 1.0:
+        return X
+    return sp.csr_array(((X.data / length).astype(np.float32), X.indices, X.indptr), shape=X.shape)
+
+
+def _with_constant(X: sp.csr_array, value: float) -> sp.csr_array:
+    """X with one more column, which has this value in all rows."""
+    n, ends = X.shape[0], X.indptr[1:].astype(np.int64)
+    data = np.insert(X.data, ends, np.float32(value))
+    indices = np.insert(X.indices, ends, X.shape[1])
+    return sp.csr_array((data, indices, X.indptr + np.arange(n + 1)), shape=(n, X.shape[1] + 1))

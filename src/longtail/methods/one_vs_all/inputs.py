@@ -1,0 +1,145 @@
+"""The data and the parameters of one-vs-all: what both solvers and all starts read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.compiled import csr_pattern, frozen, row_parts
+from longtail.matrix import row_squares
+from longtail.methods.one_vs_all import newton_kernels as kernels
+
+LOSSES = {"squared_hinge": kernels.SQUARED_HINGE, "logistic": kernels.LOGISTIC}
+TOL = 0.01
+DENSE_TOL = 1.0  # of Newton: 0.01 is far too strict there (section 5 of the paper on mean-separating starts)
+MAX_SQUARE = 1e12  # |x|^2 of the longest row that the dual solver accepts
+
+Features: TypeAlias = "sp.csr_array | np.ndarray"
+
+
+class Samples(NamedTuple):
+    """The rows of X.
+
+    Row i has the values data[indptr[i] : indptr[i + 1]] in the columns `indices`. Dense rows (`is_dense`) store every
+    entry, and `indices` is empty. Every row has one more feature, the bias feature, of value `bias`; 0 means none.
+    """
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    bias: float
+    squares: np.ndarray  # |x_i|^2 without the bias feature
+    is_dense: bool
+
+
+class LabelRows(NamedTuple):
+    """The positives of every label: rows[indptr[label] : indptr[label + 1]]. Each of them costs C weight[label]."""
+
+    rows: np.ndarray
+    indptr: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def n_positive(self) -> np.ndarray:
+        """The number of positives of every label."""
+        return np.diff(self.indptr.view(np.int64))
+
+
+def as_dense(X: Features) -> Features:
+    """X without its indices if every entry is stored, as in embeddings that were read from a file."""
+    if isinstance(X, np.ndarray) or X.nnz < X.shape[0] * X.shape[1]:
+        return X
+    return X.data.reshape(X.shape)
+
+
+def samples(X: Features, bias: float) -> Samples:
+    data, indices, indptr = row_parts(X)
+    return Samples(data, indices, indptr, float(bias), frozen(row_squares(X), np.float64), len(data) > len(indices))
+
+
+def label_rows(Y: sp.csr_array, weight: np.ndarray) -> LabelRows:
+    by_label = Y.T.tocsr()
+    by_label.sort_indices()
+    return LabelRows(*csr_pattern(by_label), frozen(weight, np.float64))
+
+
+def sum_of_rows(X: Features, bias: float) -> np.ndarray:
+    """The sum of all rows, bias feature included, in float64."""
+    total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+    return frozen(np.append(total, X.shape[0] * bias) if bias > 0 else total, np.float64)
+
+
+def first_twins(positives: LabelRows) -> np.ndarray:
+    """For every label the first label that has the same rows and the same weight: its problem is the same."""
+    rows = positives.rows.tobytes()
+    ends = (4 * positives.indptr).tolist()
+    first: dict[tuple[bytes, float], int] = {}
+    return np.array(
+        [
+            first.setdefault((rows[ends[label] : ends[label + 1]], weight), label)
+            for label, weight in enumerate(positives.weight.tolist())
+        ],
+        np.int64,
+    )
+
+
+class OneVsAllData:
+    """One binary problem per label: the data in the form of the kernels, and the parameters after resolving "auto".
+
+    Vectors over features have D = n_features + 1 entries, the last for the bias feature, or D = n_features without it.
+    `tol` is the relative duality gap allowed for the dual solver, and eps_0 of the stopping rule (13) for Newton.
+    """
+
+    def __init__(
+        self,
+        X: Features,
+        Y: sp.csr_array,
+        *,
+        C: float,
+        loss: str,
+        solver: str,
+        positive_weight: np.ndarray,
+        prune: float,
+        tol: float | None,
+        max_iter: int,
+        bias: float,
+    ) -> None:
+        X = as_dense(X)
+        self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1])
+        self.n_labels = int(Y.shape[1])
+        self.X = samples(X, bias)
+        self.positives = label_rows(Y, positive_weight)
+        self.x_sum = sum_of_rows(X, bias)
+        self.C = C
+        self.loss = LOSSES[loss]
+        self.prune = prune
+        self.max_iter = max_iter
+        can_use_dual = self.loss == kernels.SQUARED_HINGE and suits_float32(self.X)
+        self.solver = "dual" if solver != "newton" and can_use_dual else "newton"
+        usual = DENSE_TOL if self.solver == "newton" and self.X.is_dense else TOL
+        self.tol = usual if tol is None else tol
+
+    @property
+    def D(self) -> int:  # noqa: N802 - the symbol of the kernels
+        return len(self.x_sum)
+
+    @property
+    def pass_work(self) -> int:
+        """What one pass over X costs."""
+        return len(self.X.data) + self.n_samples
+
+    def newton_rule(self, tol: float) -> kernels.NewtonRule:
+        return kernels.NewtonRule(self.loss, self.C, tol, self.max_iter)
+
+    def scores(self, w: np.ndarray) -> np.ndarray:
+        """X w, in float32."""
+        z = np.empty(self.n_samples)
+        kernels.margins(self.X, frozen(w, np.float64), z)
+        return z.astype(np.float32)
+
+
+def suits_float32(X: Samples) -> bool:
+    """Whether products of rows stay far from the limits of float32."""
+    return bool(X.squares.max(initial=0.0) + X.bias**2 <= MAX_SQUARE)

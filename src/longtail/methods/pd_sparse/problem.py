@@ -1,0 +1,149 @@
+"""The training problem of PD-Sparse: one block, because all labels are trained together.
+
+X, Y -> PDSparseProblem (rows with renumbered labels, held-out rows, pairs of C and lam) -> one block
+     -> stages of Frank-Wolfe passes -> Part(W as CSR) -> stack -> LinearModel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.errors import InputError
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Samples
+from longtail.methods.pd_sparse.search import Search
+from longtail.methods.pd_sparse.stages import HeldOut, StagedTraining, pass_figures
+from longtail.methods.problem import Block, Part, Problem, Stack
+from longtail.models import LinearModel
+from longtail.parallel import Work
+
+AUTO_C = (1.0, 10.0)
+AUTO_LAM = 0.02  # times C
+MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows say nothing, and more say little else
+MIN_PASSES, MAX_PASSES = 4, 100
+VISITS = 40_000  # of rows, which max_iter=None aims at
+
+
+class PDSparseParameters(NamedTuple):
+    """Parameters as `PDSparse` has them, checked. None stands for "auto"."""
+
+    C: list[float] | None
+    lam: list[float] | None
+    search: Search
+    max_iter: int | None
+    tol: float
+    early_stopping: bool
+    validation_fraction: float
+    n_iter_no_change: int
+    post_solve: bool
+    bias: float
+    seed: int
+
+
+class PDSparseProblem(Problem):
+    """Canonical X and Y with resolved parameters."""
+
+    unit: ClassVar[str] = "model"
+
+    def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: PDSparseParameters) -> None:
+        self.parameters = parameters
+        self.n_features = X.shape[1]
+        self._rng = np.random.default_rng(parameters.seed)
+        self.samples = Samples.of(X, Y, parameters.bias, self._rng)
+        self.training, held_out = self._split()
+        self.held_out = HeldOut(held_out, sp.csr_array(Y[held_out]), parameters.n_iter_no_change)
+        self.search = parameters.search.for_labels(Y.shape[1])
+        self.pairs = pairs_to_try(parameters.C, parameters.lam, can_compare=bool(self.held_out))
+        enough_passes = max(MIN_PASSES, min(VISITS // max(len(self.training), 1), MAX_PASSES))
+        self.max_iter = enough_passes if parameters.max_iter is None else parameters.max_iter
+        self.settings = {
+            "C": [C for C, _ in self.pairs],
+            "lam": [lam for _, lam in self.pairs],
+            "search": str(self.search),
+            "max_iter": self.max_iter,
+            "tol": parameters.tol,
+            "early_stopping": bool(self.held_out),
+            "validation_fraction": parameters.validation_fraction,
+            "n_iter_no_change": parameters.n_iter_no_change,
+            "post_solve": parameters.post_solve,
+            "bias": parameters.bias,
+            "seed": parameters.seed,
+        }
+
+    def _split(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows to train on and the rows to hold out."""
+        rows = self.samples.with_loss
+        fraction = self.parameters.validation_fraction if self.parameters.early_stopping else 0.0
+        size = min(int(fraction * len(rows)), MAX_HELD_OUT)
+        held_out = self._rng.permutation(rows)[: size if size >= MIN_HELD_OUT else 0]
+        return np.setdiff1d(rows, held_out), np.sort(held_out)
+
+    def blocks(self) -> list[Block]:
+        return [Block(0, np.zeros(1, np.int64), 1.0)]
+
+    def solve(self, block: Block, work: Work) -> Part:
+        with work.team() as team:
+            solver = FrankWolfe(self.samples, self.search, deepcopy(self._rng), team)
+            training = StagedTraining(
+                solver,
+                self.training,
+                self.held_out,
+                max_iter=self.max_iter,
+                tol=self.parameters.tol,
+                report=work.report,
+            )
+            training.run(self.pairs, post_solve=self.parameters.post_solve)
+        W = solver.W()
+        C, lam = training.chosen
+        return Part(
+            block.number,
+            block.items,
+            arrays={"W_data": W.data, "W_indices": W.indices, "W_indptr": W.indptr},
+            status=np.array([training.status], np.uint8),
+            n_iter=np.array([training.n_iter], np.int32),
+            figures={"C": np.array([C]), "lam": np.array([lam]), **pass_figures(training.history)},
+        )
+
+    def stack(self) -> PDSparseStack:
+        return PDSparseStack(self)
+
+    def item_of(self) -> np.ndarray:
+        return np.zeros(1, np.int64)
+
+
+class PDSparseStack(Stack):
+    """Turns the only part into the model."""
+
+    def __init__(self, problem: PDSparseProblem) -> None:
+        self.problem = problem
+
+    def add(self, part: Part) -> None:
+        self.part = part
+
+    def model(self) -> LinearModel:
+        arrays = self.part.arrays
+        shape = (self.problem.samples.n_labels, self.problem.samples.n_features)
+        W = sp.csr_array((arrays["W_data"], arrays["W_indices"], arrays["W_indptr"]), shape=shape)
+        return LinearModel(W, self.problem.n_features, self.problem.parameters.bias)
+
+
+def pairs_to_try(
+    C_values: Sequence[float] | None, lam_values: Sequence[float] | None, *, can_compare: bool
+) -> list[tuple[float, float]]:
+    """All pairs of C and lam, with C increasing and lam decreasing. Several pairs are compared on held-out rows."""
+    if C_values is None:
+        C_values = AUTO_C if can_compare else AUTO_C[-1:]
+    pairs = []
+    for C in sorted(C_values):
+        lams = [AUTO_LAM * C] if lam_values is None else lam_values
+        pairs += [(C, lam) for lam in sorted(lams, reverse=True)]
+    if len(pairs) > 1 and not can_compare:
+        raise InputError(
+            f"{len(pairs)} pairs of C and lam can only be compared on held-out rows, and there are none; give one "
+            f"value of each, or set early_stopping=True with enough rows to hold out {MIN_HELD_OUT}"
+        )
+    return pairs

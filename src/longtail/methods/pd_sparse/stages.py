@@ -1,0 +1,233 @@
+"""From parameters to weights: the choice of C and lam on held-out rows, when to stop, and the post-solve.
+
+Section 5 of the paper chooses lam on held-out data, and stops when three passes bring no gain there. Here C can be
+chosen as well, because its best value differs between data sets by a factor of ten and more. Training has these stages:
+
+    path         Each pair (C, lam) is trained for two passes over a sample of the rows. lam decreases, and each pair
+                 continues from the previous one; a new C begins at zero. The best pair on held-out rows is chosen.
+    train        Passes over all rows that are not held out, from zero, until there is no more gain. The best pass
+                 counts.
+    post-solve   One pass on the l2 problem over the selected weights (section 4.3). It is undone unless it raises the
+                 precision on held-out rows.
+    refit        The model learns from the held-out rows, too. If they are many of all rows, training starts at zero
+                 and makes as many passes over all rows as were best. If they are few, one more pass over all rows
+                 follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import metrics
+from longtail.matrix import one_label_per_row
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe
+from longtail.topk import TopK
+from longtail.training import Status
+
+PATH, TRAIN, POST_SOLVE, REFIT = range(4)
+STAGES = ("path", "train", "post-solve", "refit")
+PROBE_ROWS, PROBE_PASSES = 4000, 2
+REFIT_SHARE = 0.05  # of all rows, above which held-out rows are many
+DEPTH = 5  # labels per row that count for the precision
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass: `stage` is a position in STAGES.
+
+    `precision` is the precision on the held-out rows (NaN without any), `objective` the dual objective (14), which
+    never increases within a stage. `k_A` is the mean number of active labels per training row and `k_W` the mean number
+    of weights per feature, as in Table 3 of the paper.
+    """
+
+    stage: int
+    C: float
+    lam: float
+    rows: int
+    precision: float
+    objective: float
+    k_A: float  # noqa: N815 - the symbol of the paper
+    k_W: float  # noqa: N815
+
+
+PASS_DTYPES = {
+    "stage": np.uint8, "C": np.float64, "lam": np.float64, "rows": np.int64, "precision": np.float64,
+    "objective": np.float64, "k_A": np.float64, "k_W": np.float64,
+}  # fmt: skip
+
+
+def pass_figures(history: Sequence[Pass]) -> dict[str, np.ndarray]:
+    """The history as arrays with an entry per pass: pass_stage, pass_C, and so on."""
+    return {
+        f"pass_{name}": np.array([getattr(done, name) for done in history], dtype)
+        for name, dtype in PASS_DTYPES.items()
+    }
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The rows that choose C and lam and decide when to stop; there may be none."""
+
+    rows: np.ndarray
+    Y: sp.csr_array  # labels of these rows
+    n_iter_no_change: int
+
+    def __bool__(self) -> bool:
+        return len(self.rows) > 0
+
+    def precision(self, solver: FrankWolfe) -> float:
+        """P@1 if each row has one label, else the mean of P@1, P@3 and P@5."""
+        labels = solver.top(self.rows, min(DEPTH, solver.samples.n_labels)).astype(np.int32)
+        curve = metrics.precision_curve(self.Y, TopK(labels, np.zeros(labels.shape, np.float32)))
+        return float(curve[0] if one_label_per_row(self.Y) else curve[:DEPTH:2].mean())
+
+
+class StagedTraining:
+    """Training by stages. `history` lists the passes; `status` tells how the stage "train" ended."""
+
+    def __init__(
+        self,
+        solver: FrankWolfe,
+        training: np.ndarray,
+        held_out: HeldOut,
+        *,
+        max_iter: int,
+        tol: float,
+        report: Callable[[float], None] = lambda share: None,
+    ) -> None:
+        self.solver = solver
+        self.training = training  # rows that are not held out
+        self.held_out = held_out
+        self.max_iter = max_iter
+        self.tol = tol
+        self.report = report  # receives the share of the work that is done
+        self.history: list[Pass] = []
+        self.status = Status.COMPLETED
+        self.visited = 0
+        self.planned = 1
+
+    def run(self, pairs: Sequence[tuple[float, float]], *, post_solve: bool) -> None:
+        """Train with the best of the pairs (C, lam), and leave the solver there."""
+        n_rows = len(self.training) + len(self.held_out.rows)
+        from_zero = len(self.held_out.rows) > REFIT_SHARE * n_rows  # how to refit
+        sample = self.solver.rng.permutation(self.training)[:PROBE_ROWS]
+        path_visits = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
+        self.planned = path_visits + self.max_iter * (1 + from_zero) * n_rows
+        pair = self._best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
+        self.solver.start(*pair)
+        if not self.held_out:
+            self._train_to_tolerance()
+            return
+        best = self._train_while_better(self.max_iter - (not from_zero), keep_best=not from_zero)
+        post_solve = post_solve and self._post_solve_helps()
+        if from_zero:
+            self.solver.start(*pair)
+        self._refit(best if from_zero else 1, post_solve=post_solve)
+
+    @property
+    def chosen(self) -> tuple[float, float]:
+        """C and lam of the weights, before any post-solve."""
+        last = [done for done in self.history if done.stage in (TRAIN, REFIT)][-1]
+        return last.C, last.lam
+
+    @property
+    def n_iter(self) -> int:
+        """Passes over the training rows, without those that chose C and lam and those of the post-solve."""
+        return sum(done.stage in (TRAIN, REFIT) for done in self.history)
+
+    def precision(self) -> float:
+        """On the held-out rows; NaN without any."""
+        return self.held_out.precision(self.solver) if self.held_out else np.nan
+
+    def _best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> tuple[float, float]:
+        best = pairs[0]
+        best_precision = -1.0
+        previous_C = np.nan
+        for C, lam in pairs:
+            if previous_C == C:
+                self.solver.set_strength(C, lam)
+            else:
+                self.solver.start(C, lam)
+            previous_C = C
+            for _ in range(PROBE_PASSES):
+                done = self._pass(PATH, sample)
+            if done.precision > best_precision:
+                best = C, lam
+                best_precision = done.precision
+        return best
+
+    def _train_to_tolerance(self) -> None:
+        """Passes until one lowers the objective by no more than the share `tol`."""
+        self.status = Status.MAX_ITER
+        objective = np.inf
+        for _ in range(self.max_iter):
+            done = self._pass(TRAIN, self.training)
+            if objective - done.objective <= self.tol * abs(done.objective):
+                self.status = Status.CONVERGED
+                return
+            objective = done.objective
+
+    def _train_while_better(self, passes: int, *, keep_best: bool) -> int:
+        """Passes until held-out precision stops rising. Returns the number of the best pass, and with `keep_best` goes
+        back to it."""
+        best: int = 0
+        best_point = None
+        best_precision = -1.0
+        passes = max(passes, 1)
+        for number in range(1, passes + 1):
+            done = self._pass(TRAIN, self.training)
+            if done.precision > best_precision:
+                best = number
+                best_precision = done.precision
+                best_point = self.solver.point() if keep_best else None
+            elif number - best >= self.held_out.n_iter_no_change:
+                break
+        if number < passes:
+            self.status = Status.EARLY_STOPPED
+        if best_point is not None and best < number:
+            self.solver.go_back(best_point)
+        return best
+
+    def _post_solve_helps(self) -> bool:
+        """Whether the post-solve raises the precision on held-out rows. It is undone."""
+        before = self.precision()
+        point = self.solver.point()
+        weights = self.solver.weights
+        self.solver.select()
+        after = self._pass(POST_SOLVE, self.training).precision
+        self.solver.take_back(point, weights)
+        return after > before
+
+    def _refit(self, passes: int, *, post_solve: bool) -> None:
+        rows = np.concatenate([self.training, self.held_out.rows])
+        for _ in range(passes):
+            self._pass(REFIT, rows)
+        if post_solve:
+            self.solver.select()
+            self._pass(POST_SOLVE, rows)
+
+    def _pass(self, stage: int, rows: np.ndarray) -> Pass:
+        solver = self.solver
+        before = self.visited
+
+        def report(done: int) -> None:
+            self.visited = before + done
+            self.report(min(1.0, self.visited / self.planned))
+
+        solver.run_pass(rows, report)
+        done = Pass(
+            stage=stage,
+            C=solver.C,
+            lam=solver.lam,
+            rows=len(rows),
+            precision=self.precision(),
+            objective=solver.dual(),
+            k_A=float(solver.members.size[rows].sum()) / max(len(rows), 1),
+            k_W=solver.weights.n_weights / solver.samples.n_features,
+        )
+        self.history.append(done)
+        return done

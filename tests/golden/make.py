@@ -1,0 +1,49 @@
+"""Writes the golden model folders: one per kind of model, in the format of the day.
+
+    python -m tests.golden.make
+
+Folders of a format version are written once, committed and never written again: `test_golden.py` proves that every later
+version still reads them and gives the same answers.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+import longtail as lt
+
+HERE = Path(__file__).parent
+TEXTS = ["red apple", "green apple", "red cherry", "green pear", "yellow pear", "red plum", "ripe yellow plum"]
+LABELS = [["apple", "red"], ["apple"], ["cherry", "red"], ["pear"], ["pear"], ["plum", "red"], ["plum"]]
+QUESTIONS = ["a red pear", "yellow cherry", "nothing known"]
+ESTIMATORS = {
+    "linear-1": lt.OneVsAll(C=10),
+    "hashed-1": lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40),
+}
+
+
+def main() -> None:
+    for name, estimator in ESTIMATORS.items():
+        folder = HERE / name
+        if folder.exists():
+            raise SystemExit(f"{folder} exists; golden folders are never written again")
+        clf = estimator.fit(TEXTS, LABELS)
+        clf.save(folder / "model")
+        top = clf.predict_topk(QUESTIONS, 3)
+        answers = {
+            "method": clf.method,
+            "classes": clf.classes_.tolist(),
+            "labels": top.labels.tolist(),
+            "scores": np.round(top.scores.astype(float), 5).tolist(),
+            "predict": clf.predict(QUESTIONS).toarray().tolist(),
+            "n_iter": clf.training_.n_iter.tolist(),
+            "why": [share.feature for share in clf.explain(QUESTIONS[0], "red").contributions],
+        }
+        (folder / "answers.json").write_text(json.dumps(answers, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The problem of PD-Sparse on the seam: one pure block whose part survives a disk."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import longtail as lt
+from longtail.methods.pd_sparse.problem import PDSparseProblem, pairs_to_try
+from longtail.parallel import Work
+from tests.methods.mach.test_problem import solved, through_disk
+from tests.methods.one_vs_all.problems import text_like
+from tests.store.samples import assert_same_model
+
+
+def problem(**params) -> PDSparseProblem:
+    return lt.PDSparse(**{"C": 5.0, "max_iter": 2, **params})._problem(*text_like(7, n=300, d=200, L=120))
+
+
+def test_solving_twice_through_a_disk_and_on_several_threads_gives_the_same_bytes():
+    whole = problem(bias=0.5)
+    expected = solved(whole)
+    assert expected.W.shape == (120, 201)
+    for n_jobs in (1, 2, 4):
+        assert_same_model(solved(whole, n_jobs=n_jobs), expected)
+    assert_same_model(solved(problem(bias=0.5), change=lambda parts: [through_disk(part) for part in parts]), expected)
+    assert [block.items.tolist() for block in whole.blocks()] == [[0]]
+    assert whole.item_of().tolist() == [0]
+
+
+def test_figures_have_an_entry_per_pass():
+    whole = problem(C=[1, 10])
+    part = whole.solve(whole.blocks()[0], Work())
+    passes = {name: len(values) for name, values in part.figures.items() if name.startswith("pass_")}
+    assert len(passes) == 8
+    assert len(set(passes.values())) == 1
+    assert (part.figures["C"].shape, part.figures["lam"].shape) == ((1,), (1,))
+    assert part.figures["C"][0] in (1.0, 10.0)
+
+
+def test_settings_are_plain_values_of_resolved_parameters():
+    settings = problem(C="auto", max_iter=None, search="exact").settings
+    assert json.loads(json.dumps(settings)) == settings
+    assert settings["C"] == [1.0, 10.0]
+    assert settings["lam"] == pytest.approx([0.02, 0.2])
+    assert settings["max_iter"] == 100
+    assert settings["early_stopping"] is True
+    assert problem(validation_fraction=0.01).settings["early_stopping"] is False  # too few rows to hold out
+
+
+def test_held_out_rows_have_a_loss_and_are_not_trained_on():
+    whole = problem(validation_fraction=0.3)
+    rows = np.concatenate([whole.training, whole.held_out.rows])
+    np.testing.assert_array_equal(np.sort(rows), whole.samples.with_loss)
+    assert len(whole.held_out.rows) == int(0.3 * len(rows))
+
+
+def test_pairs_have_rising_C_and_falling_lam():  # noqa: N802 - the symbol
+    assert pairs_to_try([3, 1], [0.1, 5], can_compare=True) == [(1, 5), (1, 0.1), (3, 5), (3, 0.1)]
+    assert pairs_to_try(None, [1.0], can_compare=True) == [(1.0, 1.0), (10.0, 1.0)]
+    assert pairs_to_try(None, None, can_compare=False) == [(10.0, 0.2)]
