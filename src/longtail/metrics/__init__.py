@@ -9,6 +9,7 @@ frequency.
 """
 
 from longtail.metrics.evaluation import Evaluation, evaluate
+from longtail.metrics.labels import recall_of_labels
 from longtail.metrics.multiclass import accuracy, macro_f1, maf1
 from longtail.metrics.propensity import (
     PROPENSITY_PRESETS,
@@ -49,4 +50,5 @@ __all__ = [
     "psp_curve",
     "recall_at_k",
     "recall_curve",
+    "recall_of_labels",
 ]

@@ -183,7 +183,7 @@ class ServedModel:
 
     def spans(self, text: str, terms: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
         """Where each term stands in the text, in characters; nothing for features that are no terms."""
-        counter = getattr(self.model.text_features, "counter_", None)
+        counter = getattr(self.model.text_features, "_counter", None)
         lowered = text.lower() if getattr(counter, "lowercase", True) else text
         if counter is None or len(lowered) != len(text):
             lowered = "".join(char.lower() if len(char.lower()) == 1 else char for char in text)

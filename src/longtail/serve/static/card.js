@@ -63,7 +63,6 @@ function bands(metrics, name) {
     const width = 250 * (value ?? 0);
     return [
       s("text", { x: 52, y: y + 12, "text-anchor": "end" }, band),
-      s("rect", { x: 60, y, width: 250, height: 16, rx: 4, class: "track", fill: "none" }),
       s("rect", { x: 60, y, width: Math.max(width, 1), height: 16, rx: 4, class: band }),
       s("text", { x: 68 + width, y: y + 12, class: "value" }, format(value)),
     ];
@@ -73,7 +72,7 @@ function bands(metrics, name) {
 }
 
 function frequencies(curve, counts) {
-  const [width, height, left, bottom] = [360, 210, 44, 30];
+  const [width, height, left, bottom] = [380, 220, 54, 30];
   const most = Math.log10(Math.max(...curve.map(([, frequency]) => frequency), 10));
   const last = Math.log10(Math.max(curve.at(-1)[0], 10));
   const x = (rank) => left + ((width - left - 10) * Math.log10(rank)) / last;
@@ -90,13 +89,13 @@ function frequencies(curve, counts) {
 }
 
 function reliability({ predicted, observed, count: counts }) {
-  const [size, left, bottom] = [240, 44, 30];
-  const x = (value) => left + (size - left - 10) * value;
+  const [size, left, bottom] = [220, 54, 30];
+  const x = (value) => left + (380 - left - 24) * value;
   const y = (value) => size - bottom - (size - bottom - 10) * value;
   const most = Math.max(...counts);
   const points = predicted.map((value, i) => [value, observed[i], counts[i]]);
   return h("figure", {},
-    s("svg", { class: "chart", viewBox: `0 0 360 ${size}`, role: "img", "aria-label": `Predicted and observed: ${points.map(([p, o]) => `${percent(p)} ${percent(o)}`).join("; ")}` },
+    s("svg", { class: "chart", viewBox: `0 0 380 ${size}`, role: "img", "aria-label": `Predicted and observed: ${points.map(([p, o]) => `${percent(p)} ${percent(o)}`).join("; ")}` },
       [0, 0.25, 0.5, 0.75, 1].map((value) => [
         s("line", { class: "grid", x1: x(0), x2: x(1), y1: y(value), y2: y(value) }),
         s("text", { x: left - 8, y: y(value) + 4, "text-anchor": "end" }, percent(value)),
