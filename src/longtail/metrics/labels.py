@@ -14,4 +14,6 @@ def recall_of_labels(Y: Any, top: Any) -> np.ndarray:
     hits = find_hits(Y, top)
     found = np.bincount(hits.labels[hits.hit], minlength=hits.truth.n_labels)
     counts = hits.truth.counts.astype(float)
-    return np.divide(found, counts, out=np.full(len(counts), np.nan), where=counts > 0)
+    recall = np.full(len(counts), np.nan)
+    np.divide(found, counts, out=recall, where=counts > 0)
+    return recall

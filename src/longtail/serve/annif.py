@@ -10,11 +10,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
+from msgspec import Struct
 
 from longtail.serve import rows
 from longtail.serve.messages import HttpError, Request, Response, encode
 from longtail.serve.predictor import Answer, ServedModel
-from longtail.serve.schema import Decoder, Struct, json_body
+from longtail.serve.schema import Decoder, json_body
 from longtail.serve.service import Service
 
 DEFAULT_LIMIT = 10

@@ -1,8 +1,8 @@
 """What the processes of the service know of each other: counters, heartbeats and a notice, in shared memory.
 
 The board is an anonymous shared mapping that exists before the workers are forked. Each worker owns one slot and is
-the only one that writes to it, so nothing is locked; a reader adds up all slots. A slot keeps its counts when its worker
-ends and another takes it over, as Prometheus wants of counters.
+the only one that writes to it, so nothing is locked; a reader adds up all slots. A slot keeps its counts when its
+worker ends and another takes it over, as Prometheus wants of counters.
 """
 
 from __future__ import annotations
@@ -165,9 +165,12 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         slots, live = self.board.slots, self.board.live()
         requests = CounterMetricFamily("longtail_requests", "Requests answered.", labels=["route", "status"])
-        latency = HistogramMetricFamily("longtail_request_seconds", "Time to answer, after the headers.", labels=["route"])
-        counts = sum(slot.requests for slot in slots)
-        buckets, seconds = sum(slot.buckets for slot in slots), sum(slot.seconds for slot in slots)
+        latency = HistogramMetricFamily(
+            "longtail_request_seconds", "Time to answer, after the headers.", labels=["route"]
+        )
+        counts = np.sum([slot.requests for slot in slots], axis=0)
+        buckets = np.sum([slot.buckets for slot in slots], axis=0)
+        seconds = np.sum([slot.seconds for slot in slots], axis=0)
         edges = [*(f"{edge:g}" for edge in BUCKETS), "+Inf"]
         for i, route in enumerate(ROUTES):
             for j, status in enumerate(STATUSES):
@@ -179,7 +182,9 @@ class _Collector:
         yield requests
         yield latency
         rows = CounterMetricFamily("longtail_rows", "Rows scored.", labels=["model"])
-        info = GaugeMetricFamily("longtail_model_info", "The models that are served.", labels=["model", "version", "method"])
+        info = GaugeMetricFamily(
+            "longtail_model_info", "The models that are served.", labels=["model", "version", "method"]
+        )
         for i, model in enumerate(self.models):
             rows.add_metric([model["name"]], sum(slot.rows[i] for slot in slots))
             info.add_metric([model["name"], model["version"], model["method"]], 1)
@@ -208,5 +213,5 @@ class _Collector:
 def exposition(board: Board, models: Sequence[Mapping[str, str]]) -> bytes:
     """The board in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(board, models))  # type: ignore[arg-type]
+    registry.register(_Collector(board, models))
     return generate_latest(registry)

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 SMALL_BODY = 1 << 16  # a refused body of this size is read to its end, and the connection stays open
 HELD = 1 << 16  # bytes of later requests that are kept while one is answered
 LINGER = 1.0  # seconds that a client gets to read a refusal before its unread body resets the connection
+DISCARDED = 1 << 22  # bytes that it may send meanwhile
 PATIENCE = 0.002  # seconds; a shorter pause after a refusal is none
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"inference-header-content-length")
 _date = (0, b"")
@@ -88,6 +89,7 @@ class Connection(asyncio.Protocol):
         self.since = self.loop.time()  # of the current state
         self.eof = False
         self.lingering = False
+        self.discarded = 0
         self.unread_since: float | None = None  # when the client stopped reading
         self.writable = asyncio.Event()
         self.writable.set()
@@ -113,6 +115,9 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.lingering or self.fault is not None:
+            self.discarded += len(data)
+            if self.discarded > DISCARDED:
+                self.transport.abort()
             return
         if self.answering is not None and self.answering.stream is None:
             self.held += data
@@ -125,9 +130,8 @@ class Connection(asyncio.Protocol):
         self.eof = True
         if self.incoming is not None and self.incoming.stream is not None:
             self.incoming.stream.end(HttpError(400, "incomplete", "the connection was closed within the body"))
-        if self.lingering or (self.answering is None and not self.ready and not self.held):
-            return False  # asyncio closes the connection
-        return True  # half-closed: the client still reads its answers
+        owed = self.answering is not None or self.ready or self.held  # half-closed: the client still reads
+        return bool(owed and not self.lingering)  # else asyncio closes the connection
 
     def pause_writing(self) -> None:
         self.unread_since = self.loop.time()
@@ -142,8 +146,6 @@ class Connection(asyncio.Protocol):
             self.head_bytes += len(data)
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self.fault = HttpError(400, "no_upgrade", "this service speaks HTTP/1.1 only; drop the header Upgrade")
         except httptools.HttpParserError as error:
             cause = error.__context__
             if isinstance(cause, HttpError):
@@ -185,12 +187,14 @@ class Connection(asyncio.Protocol):
         headers = self.headers
         if sum(map(len, headers)) + sum(map(len, headers.values())) + 4 * len(headers) > self.limits.max_header:
             raise _headers_too_large(self.limits.max_header)
-        path, query = _split(self.url)
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
             raise HttpError(400, "bad_http", f"HTTP/{version} is not supported; use HTTP/1.1")
+        if self.parser.should_upgrade():
+            raise HttpError(400, "no_upgrade", "this service speaks HTTP/1.1 only; drop the header Upgrade")
         if version == "1.1" and b"host" not in headers:
             raise HttpError(400, "bad_header", "HTTP/1.1 demands the header Host")
+        path, query = _split(self.url)
         request = Request(
             method=self.parser.get_method().decode("ascii"),
             path=path,
@@ -210,8 +214,9 @@ class Connection(asyncio.Protocol):
         length = int(request.headers.get(b"content-length", b"0") or b"0")
         chunked = b"transfer-encoding" in request.headers
         try:
-            request.route = self.service.route(request)
-            if not request.route.streams:
+            route = self.service.route(request)
+            request.route = route
+            if not route.streams:
                 if length > self.limits.max_body:
                     raise _body_too_large(self.limits.max_body)
                 self.service.reserve(request, length)
@@ -223,7 +228,7 @@ class Connection(asyncio.Protocol):
             return
         if request.headers.get(b"expect", b"").lower() == b"100-continue" and self.answering is None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if request.route.streams:
+        if route.streams:
             transport = self.transport
             request.stream = Stream(transport.pause_reading, transport.resume_reading, self.limits.max_body)
             self.ready.append(request)
@@ -284,6 +289,7 @@ class Connection(asyncio.Protocol):
             self.transport.write(head(response, sent, close=close, chunked=False) + content)
         else:
             close = await self._send_stream(request, response, response.body) or close
+            close = close or self.incoming is request  # the stream ended before its body did
         if not self.writable.is_set():
             await self.writable.wait()
         self.service.answered(request, response.status, sent)
@@ -376,7 +382,9 @@ class Connection(asyncio.Protocol):
                 self.transport.abort()
         elif self.answering is not None:
             stream = self.answering.stream
-            if stream is not None and not stream.ended and now - self.since > limits.body_timeout:
+            if stream is None or not stream.waits:
+                self.since = now
+            elif not stream.ended and now - self.since > limits.body_timeout:
                 stream.end(_too_slow("the body", limits.body_timeout))
         elif self.in_headers:
             if now - self.since > limits.header_timeout:

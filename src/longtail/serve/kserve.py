@@ -12,13 +12,14 @@ import struct
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 import longtail
 from longtail.matrix import pointer_fault
 from longtail.serve import rows
 from longtail.serve.messages import Request, Response, encode
 from longtail.serve.predictor import Answer, ServedModel
-from longtail.serve.schema import Decoder, Struct, refuse_compressed
+from longtail.serve.schema import Decoder, refuse_compressed
 from longtail.serve.service import Service
 
 TYPES = {"FP32": "<f4", "FP64": "<f8", "INT32": "<i4", "INT64": "<i8"}
@@ -52,9 +53,7 @@ decode_infer = Decoder(InferRequest)
 
 
 async def server(service: Service, request: Request) -> Response:
-    return Response(
-        encode({"name": "longtail", "version": longtail.__version__, "extensions": ["binary_tensor_data"]})
-    )
+    return Response(encode({"name": "longtail", "version": longtail.__version__, "extensions": ["binary_tensor_data"]}))
 
 
 async def live(service: Service, request: Request) -> Response:
@@ -221,7 +220,9 @@ def _rows(tensors: dict[str, Any], model: ServedModel, service: Service) -> Any:
     if names == {"dense"}:
         array = tensors["dense"]
         if array.ndim != 2 or array.shape[1] != model.n_features:
-            raise rows.bad(f"the input 'dense' has shape {list(array.shape)}; the model has {model.n_features} features")
+            raise rows.bad(
+                f"the input 'dense' has shape {list(array.shape)}; the model has {model.n_features} features"
+            )
         rows.check_count(len(array), service.limits)
         return rows.dense_array(array.astype(np.float64), model, "dense")
     if names != {"indptr", "indices", "values"}:

@@ -21,6 +21,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -140,10 +141,8 @@ class Master:
         pipes = [self._wake, *([self.trial.pipe] if self.trial else [])]
         ready, _, _ = select.select(pipes, [], [], seconds)
         if self._wake in ready:
-            try:
+            with suppress(BlockingIOError):
                 os.read(self._wake, 4096)
-            except BlockingIOError:
-                pass
 
     def _act(self) -> None:
         self._reap()
@@ -351,10 +350,8 @@ def _fault(name: str, path: Path) -> str | None:
 
 
 def _kill(pid: int, number: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _ending(status: int) -> str:
@@ -365,7 +362,7 @@ def _ending(status: int) -> str:
 
 def listen(host: str, port: int) -> list[socket.socket]:
     """Listening sockets for all addresses of `host`."""
-    found = []
+    found: list[socket.socket] = []
     for family, kind, protocol, _, address in socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     ):

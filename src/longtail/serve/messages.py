@@ -76,12 +76,16 @@ def overloaded(message: str) -> HttpError:
 class Route(Protocol):
     """What is done for one kind of request."""
 
-    name: str
-    streams: bool
-    style: str
+    @property
+    def name(self) -> str: ...
 
     @property
-    def handler(self) -> Callable[[Request], Awaitable[Response]]: ...
+    def streams(self) -> bool: ...
+
+    @property
+    def style(self) -> str: ...
+
+    def handler(self, request: Request) -> Awaitable[Response]: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -125,6 +129,7 @@ class Stream:
 
     def __init__(self, pause: Callable[[], None], resume: Callable[[], None], max_line: int) -> None:
         self.ended = False
+        self.waits = False  # for the client: not while its lines are scored, or it does not read its answers
         self.fault: HttpError | None = None
         self.max_line = max_line
         self._lines: deque[bytes] = deque()
@@ -159,7 +164,9 @@ class Stream:
             self._waiting = len(self._tail)
             self._resume()
             self._news.clear()
+            self.waits = True
             await self._news.wait()
+            self.waits = False
         if self.fault is not None:
             raise self.fault
         return [self._lines.popleft() for _ in range(min(most, len(self._lines)))]

@@ -162,7 +162,7 @@ class ServedModel:
         wanted = np.ones(self.n_labels, bool) if not query else self._holding(query.lower())
         if band is not None:
             wanted &= self.bands == band if self.bands is not None else False
-        return columns[wanted[columns]]
+        return np.asarray(columns[wanted[columns]])
 
     def _holding(self, query: str) -> np.ndarray:
         text, starts = self.search_text

@@ -15,9 +15,9 @@ from longtail.serve.messages import HttpError, Request, Response, encode
 from longtail.serve.openapi import document
 from longtail.serve.predictor import Answer, ServedModel
 from longtail.serve.schema import (
+    Explained,
     ExplainRequest,
     ExplainResponse,
-    Explained,
     Prediction,
     PredictRequest,
     PredictResponse,

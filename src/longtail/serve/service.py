@@ -262,7 +262,9 @@ class Service:
         """A connection was ended by a refusal."""
         self.slot.count("none", fault.status, 0.0)
         if self.settings.access_log:
-            self._write_log(client, "-" if request is None else f"{request.method} {request.path}", fault.status, 0, 0.0)
+            self._write_log(
+                client, "-" if request is None else f"{request.method} {request.path}", fault.status, 0, 0.0
+            )
 
     def refusal_delay(self) -> float:
         """How long a connection is not read after a refusal for overload."""

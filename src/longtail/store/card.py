@@ -75,7 +75,7 @@ def read_card(model: str | os.PathLike[str], model_id: str) -> Card | None:
         return None
     forms = {"data": dict, "metrics": dict | None, "reliability": dict | None, "examples": list}
     for name, kind in forms.items():
-        if not isinstance(meta.get(name), kind):  # type: ignore[arg-type]
+        if not isinstance(meta.get(name), kind):
             raise ModelError(where, f"member {name!r} is missing or of the wrong type")
     if not all(isinstance(text, str) for text in meta["examples"]):
         raise ModelError(where, "an example is not a text")
