@@ -24,7 +24,7 @@ STATUSES = (200, 304, 400, 401, 404, 405, 408, 413, 414, 415, 421, 429, 431, 500
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 MAX_MODELS = 64
 STALE = 1.5  # seconds without a heartbeat after which a worker counts as dead
-NOTICE_BYTES = 1 << 16
+NOTICE_BYTES = 1 << 15
 
 EMPTY, STARTING, READY, DRAINING = range(4)  # states of a slot
 
@@ -90,7 +90,7 @@ class Board:
 
     def __init__(self, n_slots: int) -> None:
         size = 8 * _WIDTH * n_slots
-        self._memory = mmap.mmap(-1, size + NOTICE_BYTES)
+        self._memory = mmap.mmap(-1, size + 8 + 2 * NOTICE_BYTES)  # the notice has two pages, and a mark
         table = np.frombuffer(self._memory, np.float64, _WIDTH * n_slots).reshape(n_slots, _WIDTH)
         self.slots = [Slot(row) for row in table]
         self._notice_at = size
@@ -107,17 +107,17 @@ class Board:
 
     def post(self, **facts: Any) -> None:
         """Make `facts` known to all workers, in place of earlier ones of the same names."""
-        text = json.dumps({**self.notice(), **facts}).encode()[: NOTICE_BYTES - 8]
-        self._memory[self._notice_at + 8 : self._notice_at + 8 + len(text)] = text
-        self._memory[self._notice_at : self._notice_at + 8] = len(text).to_bytes(8, "little")
+        text = json.dumps({**self.notice(), **facts}).encode()
+        page = 1 - self._memory[self._notice_at]  # the one that nobody reads now
+        start = self._notice_at + 8 + page * NOTICE_BYTES
+        self._memory[start : start + 8 + len(text)] = len(text).to_bytes(8, "little") + text
+        self._memory[self._notice_at] = page
 
     def notice(self) -> dict[str, Any]:
-        size = int.from_bytes(self._memory[self._notice_at : self._notice_at + 8], "little")
-        try:
-            facts = json.loads(self._memory[self._notice_at + 8 : self._notice_at + 8 + size])
-        except ValueError:  # empty, or being written
-            return {}
-        return facts if isinstance(facts, dict) else {}
+        start = self._notice_at + 8 + self._memory[self._notice_at] * NOTICE_BYTES
+        size = int.from_bytes(self._memory[start : start + 8], "little")
+        facts: dict[str, Any] = json.loads(self._memory[start + 8 : start + 8 + size]) if size else {}
+        return facts
 
     # --- is the service well? ----------------------------------------------------------------------------------------
 

@@ -50,10 +50,14 @@ class ServedModel:
 
     @classmethod
     def load(cls, name: str, folder: str | os.PathLike[str]) -> ServedModel:
-        """The verified model of `folder`, with its kernels compiled and a trial prediction made."""
+        """The verified model of `folder`, with its kernels compiled and a trial prediction made.
+
+        It is read into memory, which the workers share: a file that is overwritten in place would change a mapped
+        model under their hands, and one that is cut short would end them.
+        """
         path = Path(folder)
         version = store.model_id(path)
-        clf = methods.load(path)
+        clf = methods.load(path, mmap=False)
         served = cls(name, clf, version, _card(path, version, len(clf.classes_)), store.model_size(path))
         if store.model_id(path) != version:
             raise ModelError(path, "was replaced while it was being read")
