@@ -11,7 +11,7 @@ const MOST = 200_000_000; // bytes
 
 export function filesView({ model, details }) {
   if (!details.texts) return { content: h("p", { class: "card empty" }, `The model ${model} was trained on rows of numbers. Use longtail predict, or the API.`) };
-  const input = h("input", { type: "file", class: "hidden", id: "file", accept: ".jsonl,.ndjson,.json,.csv,.tsv,.txt,text/*", tabindex: "-1" });
+  const input = h("input", { type: "file", hidden: true, id: "file", accept: ".jsonl,.ndjson,.json,.csv,.tsv,.txt,text/*" });
   const zone = h("section", { class: "drop", "aria-label": "Choose a file" },
     icon(),
     h("h2", {}, "Drop a file of texts here"),

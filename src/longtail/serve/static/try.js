@@ -15,7 +15,7 @@ export function tryView({ model, details, served }) {
   }
   const rivals = served.filter((each) => each.texts && each.name !== model);
   const area = h("textarea", {
-    id: "text", "aria-describedby": "text-hint", spellcheck: "false", autofocus: true,
+    id: "text", "aria-describedby": "text-hint", spellcheck: "false",
     placeholder: "Write or paste a text here, or drop a file …",
   });
   const mirror = h("div", { class: "mirror", "aria-hidden": "true" });
