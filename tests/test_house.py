@@ -39,7 +39,6 @@ MAY_IMPORT = {
     "sealed": set(),
     "content": {"matrix"},
     "compiled": set(),
-    "training": set(),
     "errors": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
@@ -136,6 +135,7 @@ def reached(bodies: dict[str, ast.FunctionDef], names: set[str]) -> set[str]:
 
 # Kernels that tests compare with a slow twin through the Python function or class that calls them: full name -> full
 # name of that function or class, which tests must use. A kernel that only kernels of its file call needs no entry.
+MEMOIR = "longtail.methods.memoir."
 COMPARED_THROUGH = {
     "longtail.metrics.hits_kernel.mark_hits": "longtail.metrics.hits.find_hits",
     "longtail.models.index_kernels.fill_columns": "longtail.models.index.InvertedIndex",
@@ -144,18 +144,18 @@ COMPARED_THROUGH = {
     "longtail.data.xmc_kernel.line_start": "longtail.data.xmc.read_xmc",
     "longtail.data.xmc_kernel.merge": "longtail.data.xmc.read_xmc",
     "longtail.data.xmc_kernel.parse": "longtail.data.xmc.read_xmc",
-    "longtail.methods.memoir.weights_kernels.step_rows": "longtail.methods.memoir.weights.ClassVectors",
-    "longtail.methods.memoir.weights_kernels.truncate_classes": "longtail.methods.memoir.weights.ClassVectors",
-    "longtail.methods.memoir.weights_kernels.fill_csr": "longtail.methods.memoir.weights.ClassVectors",
-    "longtail.methods.memoir.weights_kernels.score_pairs": "longtail.methods.memoir.weights.ClassVectors",
-    "longtail.methods.memoir.oracles.candidates_kernels.add_recent": "longtail.methods.memoir.oracles.candidates.RecentRivals",
-    "longtail.methods.memoir.weights_kernels.best_of": "longtail.methods.memoir.oracles.ORACLES",
-    "longtail.methods.memoir.weights_kernels.best_of_all": "longtail.methods.memoir.oracles.ORACLES",
-    "longtail.methods.memoir.oracles.exact_kernels.best_in_group": "longtail.methods.memoir.oracles.ORACLES",
-    "longtail.methods.memoir.oracles.candidates_kernels.candidates_of_features": "longtail.methods.memoir.oracles.ORACLES",
-    "longtail.methods.memoir.oracles.simple_lsh_kernels.encode": "longtail.methods.memoir.oracles.ORACLES",
-    "longtail.methods.memoir.oracles.simple_lsh_kernels.move_projections": "longtail.methods.memoir.oracles.ORACLES",
-    "longtail.methods.memoir.oracles.simple_lsh_kernels.project_classes": "longtail.methods.memoir.oracles.ORACLES",
+    MEMOIR + "weights_kernels.step_rows": MEMOIR + "weights.ClassVectors",
+    MEMOIR + "weights_kernels.truncate_classes": MEMOIR + "weights.ClassVectors",
+    MEMOIR + "weights_kernels.fill_csr": MEMOIR + "weights.ClassVectors",
+    MEMOIR + "weights_kernels.score_pairs": MEMOIR + "weights.ClassVectors",
+    MEMOIR + "oracles.candidates_kernels.add_recent": MEMOIR + "oracles.candidates.RecentRivals",
+    MEMOIR + "weights_kernels.best_of": MEMOIR + "oracles.ORACLES",
+    MEMOIR + "weights_kernels.best_of_all": MEMOIR + "oracles.ORACLES",
+    MEMOIR + "oracles.exact_kernels.best_in_group": MEMOIR + "oracles.ORACLES",
+    MEMOIR + "oracles.candidates_kernels.candidates_of_features": MEMOIR + "oracles.ORACLES",
+    MEMOIR + "oracles.simple_lsh_kernels.encode": MEMOIR + "oracles.ORACLES",
+    MEMOIR + "oracles.simple_lsh_kernels.move_projections": MEMOIR + "oracles.ORACLES",
+    MEMOIR + "oracles.simple_lsh_kernels.project_classes": MEMOIR + "oracles.ORACLES",
 }
 
 
