@@ -18,7 +18,10 @@ from longtail.cli import options
 from longtail.methods import METHODS
 from tests.cli.conftest import PROGRAM, environment
 
-VERBS = ("train", "runs", "predict", "evaluate", "inspect", "explain", "data", "demo")
+VERBS = (
+    "train", "runs", "predict", "evaluate", "inspect", "explain", "thresholds", "rules", "tune", "data", "serve",
+    "warmup", "demo",
+)  # fmt: skip
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "rich", "matplotlib")
 
 
