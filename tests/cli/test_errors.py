@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
@@ -57,15 +58,13 @@ def test_one_line_and_an_exit_code(run, tmp_path, monkeypatch, words, code, mess
 
 def test_an_unknown_option_lists_the_known_ones(run):
     result = run("train", "x", "m", "--magic")
-    assert "Options of longtail train: --method, --force, --json, --C, --loss, " in result.stderr
+    assert "Options of longtail train: --method, --force, --run, --workers, --json, --C, --loss, " in result.stderr
     assert all(flag in result.stderr for flag in ("--start", "--text-ngram-range", "--labels-field"))
 
 
 def test_a_damaged_model_names_the_file(run, models, tmp_path):
     broken = tmp_path / "model"
-    broken.mkdir()
-    for path in (models / "texts").iterdir():
-        (broken / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(models / "texts", broken)
     (victim,) = broken.glob("W_data-*")
     victim.write_bytes(victim.read_bytes()[:-4])
     result = run("predict", broken, "--text", "cat")
