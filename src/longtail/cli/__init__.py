@@ -1,4 +1,4 @@
-"""The command line: `longtail train | runs | predict | evaluate | inspect | explain | data | demo`.
+"""The command line: `longtail train | predict | evaluate | explain | …`; `longtail --help` lists all verbs.
 
 One verb per file. Results go to standard output, progress (only to a terminal), warnings and errors to standard error.
 Nothing heavy is imported before a verb runs, so that `longtail --help` answers at once.
@@ -22,7 +22,20 @@ import typer
 from typer.core import TyperGroup
 
 import longtail
-from longtail.cli import data, demo, evaluate, explain, inspect, predict, runs, train
+from longtail.cli import (
+    data,
+    decisions,
+    demo,
+    evaluate,
+    explain,
+    inspect,
+    predict,
+    runs,
+    serve,
+    train,
+    tune,
+    warmup,
+)
 from longtail.cli.options import STYLE, add
 from longtail.cli.output import UsageError, note, say
 from longtail.cli.reading import READING
@@ -147,7 +160,12 @@ add(app, predict.predict, {"reading": READING})
 add(app, evaluate.evaluate, {"reading": READING})
 add(app, inspect.inspect, {})
 add(app, explain.explain, {"reading": READING})
+add(app, decisions.thresholds, {"reading": READING})
+add(app, decisions.rules, {})
+add(app, tune.tune, tune.groups)
 add(app, data.data, data.groups)
+add(app, serve.serve, serve.groups)
+add(app, warmup.warmup, {})
 add(app, demo.demo, {})
 
 

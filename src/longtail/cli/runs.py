@@ -1,4 +1,4 @@
-"""`longtail runs FOLDER`: how a training run is doing, from any terminal and while it goes on."""
+"""`longtail runs FOLDER`: show the state of a training run, also while it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def runs(
     folder: Annotated[str, typer.Argument(help="The folder that --run named.")],
     json: Json = False,
 ) -> None:
-    """Show the progress, speed, time left and failures of the training run in FOLDER."""
+    """Show how the training run in FOLDER is doing.
+
+    Progress, speed, time left, attempts and failures; also while it runs.
+    """
     from longtail.runs import status
 
     found = status(folder)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli.card import write_card
 from longtail.cli.options import Groups, options_of
 from longtail.cli.output import UsageError, duration, note, say, say_json, size
 from longtail.cli.progress import step
@@ -56,6 +57,7 @@ def train(
             note(f"Finished blocks are kept in {run}; the same command goes on from there.")
         raise
     save_seconds = save(clf, model)
+    write_card(model, train_Y=dataset.Y)
     from longtail import store
 
     result = {

@@ -12,6 +12,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -21,10 +22,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
+from longtail.calibration import HeldOut
 from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
-from longtail.methods import solving
+from longtail.methods import calibrating, solving
+from longtail.methods.decisions import Decisions
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.models import Explanation, Model
@@ -46,7 +49,7 @@ class _Data(NamedTuple):
     text_features: TextFeatures | None
 
 
-class ExtremeClassifier(ClassifierMixin, BaseEstimator):
+class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all estimators. A method names itself in `method` and writes `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -59,6 +62,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     n_jobs: int | None
     normalize: bool
+    calibrate: bool | str
+    random_state: Any
 
     # --- training ----------------------------------------------------------------------------------------------------
 
@@ -103,7 +108,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         wall, cpu = time.perf_counter(), _cpu_seconds()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
-        model, record = solving.solve(self._job(rows, data), progress or (lambda share: None), run, who)
+        model, record, self.held_out_ = self._trained(rows, data, progress or (lambda share: None), run, who)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -122,17 +127,41 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self._warn_of_failures()
         return self
 
-    def _job(self, rows: Any, data: _Data) -> solving.Job:
-        """The problem, and all that another process needs to make it again."""
+    def _trained(
+        self, X: Any, data: _Data, progress: Progress, run: str | os.PathLike[str] | None, workers: parallel.Workers
+    ) -> tuple[Model, Training, HeldOut | None]:
+        """The model of canonical rows, the record of its training, and predictions for held-out rows if there are any.
+
+        A fit with calibration is several fits. Each has a folder of its own inside the run folder.
+        """
+
+        def solve(
+            maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
+        ) -> tuple[Model, Training]:
+            folder = run if run is None or not name else Path(run) / name
+            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers)
+
+        return self._train(solve, X, data.Y, progress)
+
+    def _train(
+        self, solve: calibrating.Solve, X: Any, Y: sp.csr_array, progress: Progress
+    ) -> tuple[Model, Training, HeldOut | None]:
+        """What `_trained` returns; `solve` fits one estimator."""
+        if self.calibrate is False:
+            return *solve(self, X, Y, progress, ""), None
+        return calibrating.fit(self, solve, X, Y, progress)
+
+    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
+        """The problem, and everything that another process needs to make it again."""
         params = self.get_params(deep=False)
         warm = bool(params.get("warm_start")) and hasattr(self, "model_")
         return solving.Job(
-            problem=self._problem(rows, data.Y),
+            problem=self._problem(X, Y),
             maker=self if warm else clone(self),
-            X=rows,
-            Y=data.Y,
+            X=X,
+            Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
-            label_names=data.label_names,
+            label_names=label_names,
             n_jobs=self.n_jobs,
         )
 
@@ -144,6 +173,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         """The training problem of canonical X and Y. X is a csr_array, or a dense array where `takes_dense`."""
 
+    def _after(self, record: Training) -> ExtremeClassifier:
+        """The estimator for all rows, after a fit on most of them. A method that chose parameters there keeps them."""
+        return self
+
     def _column_bytes(self) -> tuple[int, int]:
         """Bytes that training needs for each feature and for each label, even for one that no row uses."""
         return 24, 60
@@ -153,6 +186,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         check.flag(self, "normalize")
         check.n_jobs(self)
         check.random_state(self)
+        calibrating.check_way(self.calibrate, type(self).__name__)
 
     def _canonical(
         self,
@@ -209,22 +243,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The k best labels of every row, best first: `.labels` are column numbers of Y, `.scores` their scores.
 
+        A calibrated model ranks by probability and has `.probabilities`; they are None otherwise.
         X holds rows as in `fit`, or raw texts if the model has a text pipeline. At most `n_labels` labels are returned.
         """
         k = check.top_k(k)
         return self.model_.predict_topk(self._rows(X), k, n_jobs=self.n_jobs)
-
-    def predict(self, X: Any) -> np.ndarray | sp.csr_array:
-        """The labels of every row, in the form of the y that the model was trained on.
-
-        After a 1-d y: the best class of every row. Otherwise: a sparse 0/1 indicator of all labels whose score is above
-        the model's threshold, which is 0 for linear models and a probability of 0.5 for hashed ones.
-        """
-        rows = self._rows(X)
-        if self.multiclass_:
-            best = self.model_.predict_topk(rows, 1, n_jobs=self.n_jobs).labels[:, 0]
-            return np.asarray(self.classes_[best])
-        return self.model_.predict_above(rows, n_jobs=self.n_jobs)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The scores of all labels: a dense float32 array of shape (n_samples, n_labels).

@@ -15,7 +15,7 @@ scored too. On sparse text these find more rivals than the codes do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class SimpleLSH(CandidateOracle):
     """Options: length of a code in `bits` (a multiple of 64), number of nearest codes whose classes become
     `candidates`, and whether to `augment` vectors by the last coordinate. `augment=None` is resolved by the preset."""
 
-    smallest = {"bits": kernels.WORD, "candidates": 1}  # noqa: RUF012 - a ClassVar of the base class
+    smallest: ClassVar[Mapping[str, float]] = {"bits": kernels.WORD, "candidates": 1}
 
     def __init__(
         self, space: SearchSpace, *, bits: int = 64, candidates: int = 16, augment: bool | None = None

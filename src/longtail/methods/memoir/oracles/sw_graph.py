@@ -13,7 +13,7 @@ heaviest weights of the class are used in this search.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class Beam(NamedTuple):
 class SWGraph(CandidateOracle):
     """Options: the largest number of `links` of a class, the size of the `beam` of a search, and `drift` as above."""
 
-    smallest = {"links": 1, "beam": 1, "drift": 0}  # noqa: RUF012 - a ClassVar of the base class
+    smallest: ClassVar[Mapping[str, float]] = {"links": 1, "beam": 1, "drift": 0}
 
     def __init__(self, space: SearchSpace, *, links: int = 8, beam: int = 4, drift: float = 1.0) -> None:
         super().__init__(space)
