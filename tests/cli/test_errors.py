@@ -57,7 +57,7 @@ def test_one_line_and_an_exit_code(run, tmp_path, monkeypatch, words, code, mess
 
 def test_an_unknown_option_lists_the_known_ones(run):
     result = run("train", "x", "m", "--magic")
-    assert "Options of longtail train: --method, --force, --json, --C, --loss, " in result.stderr
+    assert "Options of longtail train: --method, --force, --run, --workers, --json, --C, --loss, " in result.stderr
     assert all(flag in result.stderr for flag in ("--start", "--text-ngram-range", "--labels-field"))
 
 
