@@ -246,8 +246,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         A calibrated model ranks by probability and has `.probabilities`; they are None otherwise.
         X holds rows as in `fit`, or raw texts if the model has a text pipeline. At most `n_labels` labels are returned.
         """
-        k = check.top_k(k)
-        return self.model_.predict_topk(self._rows(X), k, n_jobs=self.n_jobs)
+        k, rows = check.top_k(k), self._rows(X)
+        return self.model_.predict_topk(rows, k, n_jobs=self.n_jobs)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The scores of all labels: a dense float32 array of shape (n_samples, n_labels).

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from longtail.models import Model
+from longtail.models import LinearModel, Model
 from longtail.parallel import Work
 
 
@@ -81,3 +82,50 @@ class Problem(ABC):
     def earlier(self) -> list[Part]:
         """Parts that need no solving, because a warm start brings them. Their items are in no block."""
         return []
+
+
+# --- problems of a single block --------------------------------------------------------------------------------------
+
+
+class CoupledProblem(Problem):
+    """A problem that couples all labels: its only block gives all weights of a linear model."""
+
+    unit = "model"
+    n_labels: int
+    n_features: int
+    bias: float
+
+    def blocks(self) -> list[Block]:
+        return [Block(0, self.item_of(), 1.0)]
+
+    def item_of(self) -> np.ndarray:
+        return np.zeros(1, np.int64)
+
+    def part(self, W: sp.csr_array, status: int, n_iter: int, figures: Mapping[str, np.ndarray]) -> Part:
+        """The solution: weights W, one row per label."""
+        return Part(
+            0,
+            self.item_of(),
+            arrays={"W_data": W.data, "W_indices": W.indices, "W_indptr": W.indptr},
+            status=np.array([status], np.uint8),
+            n_iter=np.array([n_iter], np.int32),
+            figures=figures,
+        )
+
+    def stack(self) -> Stack:
+        return _OnePart(self)
+
+
+class _OnePart(Stack):
+    """Turns the only part of a coupled problem into the model."""
+
+    def __init__(self, problem: CoupledProblem) -> None:
+        self.problem = problem
+
+    def add(self, part: Part) -> None:
+        arrays = part.arrays
+        shape = (self.problem.n_labels, self.problem.n_features + (self.problem.bias > 0))
+        self.W = sp.csr_array((arrays["W_data"], arrays["W_indices"], arrays["W_indptr"]), shape=shape)
+
+    def model(self) -> LinearModel:
+        return LinearModel(self.W, self.problem.n_features, self.problem.bias)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
 from longtail import check
 from longtail.errors import InputError
@@ -224,7 +222,7 @@ class Mach(ExtremeClassifier):
         check.flag(self, "warm_start")
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> RepetitionProblem:
-        seed = self._seed()
+        seed = check.seed(self.random_state)
         link = "softmax" if one_label_per_row(Y) else "sigmoid"
         kept = self._kept(X, Y, link)
         hashes = self._hashes(Y.shape[1], seed, kept)
@@ -258,10 +256,6 @@ class Mach(ExtremeClassifier):
             prune=float(self.prune),
             seed=seed,
         )
-
-    def _seed(self) -> int:
-        state = self.random_state
-        return int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
 
     def _hashes(self, n_labels: int, seed: int, kept: Kept | None) -> Hashes:
         """The hashes of all repetitions, the kept ones first."""

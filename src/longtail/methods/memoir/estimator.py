@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 
 from longtail import check
 from longtail.errors import InputError
@@ -203,9 +200,7 @@ class Memoir(ExtremeClassifier):
             )
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> MemoirProblem:
-        state = self.random_state
-        seed = int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
-        return MemoirProblem(X, Y, resolve(self), seed)
+        return MemoirProblem(X, Y, resolve(self), check.seed(self.random_state))
 
     def _column_bytes(self) -> tuple[int, int]:
         name, options = oracles.parse(self.oracle)

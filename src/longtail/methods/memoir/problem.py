@@ -1,14 +1,13 @@
 """The training problem of MEMOIR: one block, because all classes are trained together.
 
 X, Y -> MemoirProblem (scaled rows, pairs of a row and a label, held-out rows, batches) -> one block
-     -> stochastic steps against rivals from an oracle -> Part(W as CSR) -> MemoirStack -> LinearModel
+     -> stochastic steps against rivals from an oracle -> Part(W as CSR) -> stack -> LinearModel
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,7 +22,7 @@ from longtail.methods.memoir.oracles import Oracle, SearchSpace
 from longtail.methods.memoir.presets import Parameters
 from longtail.methods.memoir.sgd import Batches, Pairs, Penalty, train
 from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
-from longtail.methods.problem import Block, Part, Problem, Stack
+from longtail.methods.problem import Block, CoupledProblem, Part
 from longtail.models import LinearModel
 from longtail.parallel import Work
 from longtail.training import Status
@@ -33,19 +32,18 @@ N_REPORTS = 200  # of progress
 UNIT_TOLERANCE = 1e-3  # rows whose mean length is this close to 1 are not scaled
 
 
-class MemoirProblem(Problem):
+class MemoirProblem(CoupledProblem):
     """Pairs of a row and a label, over rows that are scaled to a mean squared length of 1.
 
     Learning rates and penalties are meant for rows of this length. Training on c X therefore gives W / c, for any c.
     The bias, if it is on, is a last feature with the same value in all rows.
     """
 
-    unit: ClassVar[str] = "model"
-
     def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: Parameters, seed: int) -> None:
         self.parameters = parameters
-        self.n_classes = Y.shape[1]
+        self.n_labels = Y.shape[1]
         self.n_features = X.shape[1]
+        self.bias = parameters.bias
         random = np.random.RandomState(seed)
         self.order_seed = int(random.randint(2**31 - 1))
         self.oracle_seed = int(random.randint(2**31 - 1))
@@ -65,11 +63,11 @@ class MemoirProblem(Problem):
         self.labels = RowLabels.of(Y)
         row_of_pair = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
         self.pairs = Pairs(self.rows, row_of_pair, Y.indices.astype(np.int64))
-        self.batches = batches_of(parameters, Y.nnz, self.n_classes)
+        self.batches = batches_of(parameters, Y.nnz, self.n_labels)
         self.penalty = Penalty(
             parameters.lam, parameters.penalty == "l1", parameters.project, parameters.truncate_every
         )
-        self.n_groups = min(parameters.n_groups, max(1, self.n_classes // MIN_GROUP))
+        self.n_groups = min(parameters.n_groups, max(1, self.n_labels // MIN_GROUP))
         self.settings = {
             **asdict(parameters),
             "batch_size": self.batches.size,
@@ -79,15 +77,6 @@ class MemoirProblem(Problem):
             "early_stopping": self.held_out is not None,
             "seed": seed,
         }
-
-    def blocks(self) -> list[Block]:
-        return [Block(0, np.zeros(1, np.int64), 1.0)]
-
-    def item_of(self) -> np.ndarray:
-        return np.zeros(1, np.int64)
-
-    def stack(self) -> MemoirStack:
-        return MemoirStack(self)
 
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
@@ -102,18 +91,12 @@ class MemoirProblem(Problem):
         else:
             W = self.unscaled(oracle.vectors.take_csr())
         status = Status.COMPLETED if n_batches == self.batches.n_batches else Status.EARLY_STOPPED
-        return Part(
-            block.number,
-            block.items,
-            arrays={"W_data": W.data, "W_indices": W.indices, "W_indptr": W.indptr},
-            status=np.array([status], np.uint8),
-            n_iter=np.array([self.batches.n_passes(n_batches, len(self.pairs.rows))], np.int32),
-            figures={
-                "validation_scores": np.array([] if stopping is None else stopping.scores, np.float64),
-                "n_batches": np.array([n_batches], np.int64),
-                **recall.figures(),
-            },
-        )
+        figures = {
+            "validation_scores": np.array([] if stopping is None else stopping.scores, np.float64),
+            "n_batches": np.array([n_batches], np.int64),
+            **recall.figures(),
+        }
+        return self.part(W, status, self.batches.n_passes(n_batches, len(self.pairs.rows)), figures)
 
     def _train(self, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None, work: Work) -> int:
         """Run the batches; the number of those that were done. With held-out rows, weights are scored after each pass
@@ -162,7 +145,7 @@ class MemoirProblem(Problem):
         kind = oracles.ORACLES[name]
         n_columns = self.n_features + (self.parameters.bias > 0)
         vectors = ClassVectors(
-            self.n_classes, n_columns, indexed=kind.indexed, n_groups=self.n_groups if kind.indexed else 1
+            self.n_labels, n_columns, indexed=kind.indexed, n_groups=self.n_groups if kind.indexed else 1
         )
         return kind(SearchSpace(vectors, self.rows, self.labels, team, self.oracle_seed, self.n_groups), **options)
 
@@ -194,25 +177,6 @@ def _state(t: int, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping
         stopping={"scores": np.array(scores, np.float64)},
         best={} if best is None else {"data": best.W.data, "indices": best.W.indices, "indptr": best.W.indptr},
     )
-
-
-class MemoirStack(Stack):
-    """Turns the only part into the model."""
-
-    def __init__(self, problem: MemoirProblem) -> None:
-        self.problem = problem
-
-    def add(self, part: Part) -> None:
-        self.part = part
-
-    def model(self) -> LinearModel:
-        arrays = self.part.arrays
-        n_columns = self.problem.n_features + (self.problem.parameters.bias > 0)
-        return self.problem.model(
-            sp.csr_array(
-                (arrays["W_data"], arrays["W_indices"], arrays["W_indptr"]), shape=(self.problem.n_classes, n_columns)
-            )
-        )
 
 
 def batches_of(parameters: Parameters, n_pairs: int, n_classes: int) -> Batches:

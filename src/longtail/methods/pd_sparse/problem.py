@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +17,7 @@ from longtail.errors import InputError
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Samples
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.stages import HeldOut, StagedTraining, pass_figures
-from longtail.methods.problem import Block, Part, Problem, Stack
-from longtail.models import LinearModel
+from longtail.methods.problem import Block, CoupledProblem, Part
 from longtail.parallel import Work
 
 AUTO_C = (1.0, 10.0)
@@ -44,14 +43,14 @@ class PDSparseParameters(NamedTuple):
     seed: int
 
 
-class PDSparseProblem(Problem):
+class PDSparseProblem(CoupledProblem):
     """Canonical X and Y with resolved parameters."""
-
-    unit: ClassVar[str] = "model"
 
     def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: PDSparseParameters) -> None:
         self.parameters = parameters
         self.n_features = X.shape[1]
+        self.n_labels = Y.shape[1]
+        self.bias = parameters.bias
         self._rng = np.random.default_rng(parameters.seed)
         self.samples = Samples.of(X, Y, parameters.bias, self._rng)
         self.training, held_out = self._split()
@@ -82,9 +81,6 @@ class PDSparseProblem(Problem):
         held_out = self._rng.permutation(rows)[: size if size >= MIN_HELD_OUT else 0]
         return np.setdiff1d(rows, held_out), np.sort(held_out)
 
-    def blocks(self) -> list[Block]:
-        return [Block(0, np.zeros(1, np.int64), 1.0)]
-
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
             solver = FrankWolfe(self.samples, self.search, deepcopy(self._rng), team)
@@ -97,38 +93,9 @@ class PDSparseProblem(Problem):
                 work=work,
             )
             training.run(self.pairs, post_solve=self.parameters.post_solve)
-        W = solver.W()
         C, lam = training.chosen
-        return Part(
-            block.number,
-            block.items,
-            arrays={"W_data": W.data, "W_indices": W.indices, "W_indptr": W.indptr},
-            status=np.array([training.status], np.uint8),
-            n_iter=np.array([training.n_iter], np.int32),
-            figures={"C": np.array([C]), "lam": np.array([lam]), **pass_figures(training.history)},
-        )
-
-    def stack(self) -> PDSparseStack:
-        return PDSparseStack(self)
-
-    def item_of(self) -> np.ndarray:
-        return np.zeros(1, np.int64)
-
-
-class PDSparseStack(Stack):
-    """Turns the only part into the model."""
-
-    def __init__(self, problem: PDSparseProblem) -> None:
-        self.problem = problem
-
-    def add(self, part: Part) -> None:
-        self.part = part
-
-    def model(self) -> LinearModel:
-        arrays = self.part.arrays
-        shape = (self.problem.samples.n_labels, self.problem.samples.n_features)
-        W = sp.csr_array((arrays["W_data"], arrays["W_indices"], arrays["W_indptr"]), shape=shape)
-        return LinearModel(W, self.problem.n_features, self.problem.parameters.bias)
+        figures = {"C": np.array([C]), "lam": np.array([lam]), **pass_figures(training.history)}
+        return self.part(solver.W(), training.status, training.n_iter, figures)
 
 
 def pairs_to_try(
