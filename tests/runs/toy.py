@@ -25,6 +25,7 @@ class Toy(ExtremeClassifier):
     """W[label] = the mean of the rows of the label, plus noise from a generator of its block; in `n_steps` steps."""
 
     method = "toy"
+    calibrate = False
 
     def __init__(self, block_size=3, n_steps=4, random_state=0, n_jobs=None, normalize=False):
         self.block_size = block_size

@@ -6,7 +6,7 @@ from longtail.runs.data import read as read_data
 from longtail.runs.data import write as write_data
 from longtail.runs.identity import Identity, digest, plain, versions
 from longtail.runs.run import Parts, Receipt, Run
-from longtail.runs.status import Status, status
+from longtail.runs.status import Status, status, within
 
 __all__ = [
     "Identity",
@@ -22,5 +22,6 @@ __all__ = [
     "read_data",
     "status",
     "versions",
+    "within",
     "write_data",
 ]

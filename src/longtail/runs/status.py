@@ -41,6 +41,14 @@ class Status:
         return max(0.0, time.time() - self.log.updated)
 
 
+def within(root: str | os.PathLike[str]) -> list[Path]:
+    """The runs in a folder: itself, or, where a fit consists of several fits, its subfolders. Itself if it has none."""
+    root = Path(root)
+    if folder.holds(root, folder.RUN) or not root.is_dir():
+        return [root]
+    return sorted(path for path in root.iterdir() if folder.holds(path, folder.RUN)) or [root]
+
+
 def status(root: str | os.PathLike[str]) -> Status:
     """The status of the run in `root`."""
     root = Path(root)
