@@ -12,6 +12,7 @@ from longtail import check
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.pd_sparse.problem import PDSparseParameters, PDSparseProblem
 from longtail.methods.pd_sparse.search import parse_search
+from longtail.methods.pd_sparse.stages import POST_SOLVE, n_passes
 from longtail.models import Model
 from longtail.training import Training
 
@@ -160,19 +161,23 @@ class PDSparse(ExtremeClassifier):
         check.number(self, "bias", least=0)
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
-        C = check.candidates(self, "C", above=0)
-        return self._problem_of(X, Y, C, check.candidates(self, "lam", least=0))
+        return PDSparseProblem(X, Y, self._parameters())
 
     def _problem_after(self, X: sp.csr_array, Y: sp.csr_array, model: Model, record: Training) -> PDSparseProblem:
-        """With the C and lam that the first fit chose: other values would give scores on another scale."""
-        return self._problem_of(X, Y, record.C.tolist(), record.lam.tolist())
+        """Repeats what the first fit chose on its own held-out rows: other choices give scores on another scale."""
+        parameters = self._parameters()._replace(
+            C=record.C.tolist(),
+            lam=record.lam.tolist(),
+            early_stopping=False,
+            repeat=n_passes(record),
+            post_solve=bool(record.pass_stage[-1] == POST_SOLVE),
+        )
+        return PDSparseProblem(X, Y, parameters)
 
-    def _problem_of(
-        self, X: sp.csr_array, Y: sp.csr_array, C: list[float] | None, lam: list[float] | None
-    ) -> PDSparseProblem:
-        parameters = PDSparseParameters(
-            C=C,
-            lam=lam,
+    def _parameters(self) -> PDSparseParameters:
+        return PDSparseParameters(
+            C=check.candidates(self, "C", above=0),
+            lam=check.candidates(self, "lam", least=0),
             search=parse_search(self.search),
             max_iter=None if self.max_iter is None else int(self.max_iter),
             tol=float(self.tol),
@@ -183,7 +188,6 @@ class PDSparse(ExtremeClassifier):
             bias=float(self.bias),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
-        return PDSparseProblem(X, Y, parameters)
 
     def _column_bytes(self) -> tuple[int, int]:
         return 190, 20  # the table of a feature begins with a few slots

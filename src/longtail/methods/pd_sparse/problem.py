@@ -42,6 +42,7 @@ class PDSparseParameters(NamedTuple):
     post_solve: bool
     bias: float
     seed: int
+    repeat: int | None = None  # this many passes with the only C and lam, and `post_solve`, without held-out rows
 
 
 class PDSparseProblem(Problem):
@@ -96,7 +97,10 @@ class PDSparseProblem(Problem):
                 tol=self.parameters.tol,
                 report=work.report,
             )
-            training.run(self.pairs, post_solve=self.parameters.post_solve)
+            if self.parameters.repeat is None:
+                training.run(self.pairs, post_solve=self.parameters.post_solve)
+            else:
+                training.repeat(self.pairs[0], passes=self.parameters.repeat, post_solve=self.parameters.post_solve)
         W = solver.W()
         C, lam = training.chosen
         return Part(
