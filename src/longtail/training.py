@@ -181,7 +181,8 @@ class Training:
             if array.dtype.str not in _FIGURE_DTYPES:
                 raise ModelError(where, f"figure_{name} has dtype {array.dtype.str}, not {', '.join(_FIGURE_DTYPES)}")
         scalars = {name: _number(timing.get(name), name, where) for name in _SCALARS}
-        return cls(unit, figures=figures, settings=settings, **parts, **scalars)
+        fields: dict[str, Any] = {**parts, **scalars}
+        return cls(unit, figures=figures, settings=settings, **fields)
 
 
 def is_timing(name: str) -> bool:

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longtail.compiled import csr_parts
 from longtail.models import bucket_kernels as kernels
 from longtail.models.buckets import MAX_WEIGHT, LinearBuckets
 
@@ -61,6 +62,13 @@ def test_logits_are_those_of_the_unpacked_weights(weights, density, bias):
         random_weights(0, density=density), np.arange(6), 5, 5, bias, "softmax", weights=weights
     )
     X, W = rows(1), unpacked(buckets)
+    out = np.empty((9, 15), np.float32)
+    columns = np.empty(0, np.uint16) if buckets.columns is None else buckets.columns
+    kernels.fill_logits(
+        csr_parts(X), np.float32(bias), buckets.codes, columns, buckets.ends, buckets.steps,
+        buckets.columns is not None, 5, out,
+    )  # fmt: skip
+    np.testing.assert_array_equal(out, buckets.logits(X))
     np.testing.assert_allclose(buckets.logits(X), X.toarray() @ W[:5] + bias * W[5], rtol=1e-5, atol=1e-5)
 
 

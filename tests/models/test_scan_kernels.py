@@ -54,6 +54,34 @@ def test_heaps_here_and_in_the_index_agree(given_values, seed):
 
 
 @pytest.mark.parametrize("rule", [scan.SUM, scan.LEAST, scan.MEDIAN])
+def test_the_best_labels_and_those_above_limits(rule):
+    """Eleven of sixteen lanes are in use, and the space for labels above the limits runs out."""
+    rng, B, K, R, n, k = np.random.default_rng(0), 6, 50, 3, 11, 4
+    codes = Hashes.draw(K, B, range(R), 0).table
+    tables = rng.choice(np.float32([0.125, 0.25, 0.5, 1]), (R * B, scan.SCAN_LANES))
+    own = tables[codes.astype(int) + B * np.arange(R)]
+    values = {scan.SUM: own.sum(axis=1), scan.LEAST: own.min(axis=1), scan.MEDIAN: np.median(own, axis=1)}[rule]
+    labels, best = np.empty((n, k), np.int32), np.empty((n, k), np.float32)
+    scratch = np.empty(R, np.float32)
+    scan.best_labels(rule, codes, B, tables, scratch, labels, best)
+    for lane in range(n):
+        assert (
+            list(zip(best[lane].tolist(), labels[lane].tolist(), strict=True))
+            == ranked(values[:, lane], np.arange(K))[:k]
+        )
+    limits = np.full(scan.SCAN_LANES, np.inf, np.float32)
+    limits[:n] = 0.3
+    wanted = [(label, lane) for label in range(K) for lane in range(n) if values[label, lane] > limits[lane]]
+    found, label = [], 0
+    while label < K:
+        found_labels, found_lanes = np.empty(40, np.int32), np.empty(40, np.int32)
+        label, end = scan.labels_above(rule, codes, B, tables, limits, scratch, label, found_labels, found_lanes, 0)
+        found += list(zip(found_labels[:end].tolist(), found_lanes[:end].tolist(), strict=True))
+    assert found == wanted
+    assert len(wanted) > 40
+
+
+@pytest.mark.parametrize("rule", [scan.SUM, scan.LEAST, scan.MEDIAN])
 @pytest.mark.parametrize("R", [1, 4, 5])
 def test_the_next_label_above_the_limits(rule, R):
     rng, B, K = np.random.default_rng(R), 6, 50

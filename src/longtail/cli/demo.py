@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli.card import write_card
 from longtail.cli.examples import example
 from longtail.cli.output import duration, say, say_json, size
 from longtail.cli.progress import step
@@ -39,6 +40,8 @@ def demo(
         str, typer.Option("--output", "-o", metavar="FOLDER", help="Everything is written there.")
     ] = "demo-output",
     json: Json = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Then open a page to try the model.")] = False,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of that page.")] = 8080,
     texts: Annotated[int | None, typer.Option("--texts", hidden=True, min=10, help="Use fewer.")] = None,
 ) -> None:
     """Train on a real corpus, measure, explain, report.
@@ -49,7 +52,11 @@ def demo(
     folder = Path(output)
     check_target(str(folder / "model"), force=True)
     run = Run(**_corpus(texts), folder=folder)
-    tell = (lambda section: None) if json else (lambda section: say(f"{section}\n"))
+
+    def tell(section: Section) -> None:
+        if not json:
+            say(f"{section}\n")
+
     tell(run.data_section())
     run.train()
     tell(run.model_section())
@@ -57,11 +64,16 @@ def demo(
     tell(run.examples_section())
     with step("Writing the report"):
         report = run.write_report()
+        run.write_card()
     seconds = time.perf_counter() - begin
     if json:
         say_json({**run.figures(), "report": str(report), "total_seconds": round(seconds, 2)})
     else:
         say(run.farewell(report, seconds))
+    if serve:
+        from longtail.cli.serve import run as run_service
+
+        run_service([f"demo={run.model_folder}"], port=port, access_log=False)
 
 
 def _corpus(texts: int | None) -> dict[str, Any]:
@@ -192,6 +204,18 @@ class Run:
         Report("longtail on ICD-10-CM", subtitle, sections).write_html(path)
         return path
 
+    def write_card(self) -> None:
+        write_card(
+            str(self.model_folder),
+            train_Y=self.train_part.Y,
+            test=self.test_part,
+            top=self.top,
+            evaluation=self.evaluation,
+            titles=self.titles,
+            examples=[self.test_part.texts[i] for i in self.chosen] if self.test_part.texts else (),
+            names=self.clf.classes_.tolist(),
+        )
+
     @cached_property
     def chosen(self) -> list[int]:
         return telling_rows(self.test_part, self.top)
@@ -210,6 +234,7 @@ class Run:
                 f"  longtail explain {model} --text {shlex.quote(text)}",
                 f"  longtail predict {model} --text 'fracture of the ankle after a fall from a ladder'",
                 f"  longtail inspect {model} --label {shlex.quote(str(label))}",
+                f"  longtail serve demo={model}   # then open http://127.0.0.1:8080",
             ]
         )
 

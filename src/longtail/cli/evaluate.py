@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli.card import write_card
 from longtail.cli.output import UsageError, say, say_json
 from longtail.cli.reading import Data, Json, Model, load_model, read_data, top_labels
 from longtail.errors import DataError
@@ -31,6 +32,9 @@ def evaluate(
         tuple[float, float] | None, typer.Option(metavar="A B", help="Constants of the propensity model of PSP@k.")
     ] = None,
     report: Annotated[str | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="Keep the figures with the model, for the page of longtail serve.")
+    ] = False,
     json: Json = False,
     *,
     reading: dict[str, Any],
@@ -68,6 +72,8 @@ def evaluate(
         if train is None:
             say("PSP@k needs the label frequencies of the training data: add --train DATA.")
         say(f"Predicting took {microseconds:,.0f} µs per row.")
+    if card:
+        write_card(model, train_Y=train_Y, test=dataset, top=top, evaluation=evaluation)
     if report is not None:
         counts = (dataset.Y if train_Y is None else train_Y).sum(axis=0)
         page = _page(model, data, clf, dataset, top, evaluation, counts, _sets_table(clf, sets))

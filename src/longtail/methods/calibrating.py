@@ -5,7 +5,7 @@ The parameter `calibrate` names the way to hold rows out, as a text with options
     held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
-The second fit may begin at the solution of the first (`ExtremeClassifier._problem_after`).
+A method that chooses parameters does so in the first fit (`ExtremeClassifier._after`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from longtail.models import Model
 from longtail.training import Training
 
 if TYPE_CHECKING:
-    from longtail.methods.base import ExtremeClassifier, Progress
+    from longtail.methods.base import ExtremeClassifier
+    from longtail.methods.solving import Progress
 
+Solve = Callable[..., tuple[Model, Training]]  # (estimator, X, Y, progress, name of the fit) -> model and record
 DEPTH = 20  # candidates of a row, at least
 DEPTH_PER_LABEL = 3  # candidates for every label that a row has on average
 MAX_ROWS = 20_000  # held out; more would not change five numbers and a curve
@@ -74,21 +76,23 @@ def rows_to_hold_out(calibrate: Any, Y: sp.csr_array, random_state: Any) -> list
 def n_candidates(Y: sp.csr_array) -> int:
     """How many labels of a row get a probability and can be predicted."""
     wanted = max(DEPTH, math.ceil(DEPTH_PER_LABEL * Y.nnz / max(Y.shape[0], 1)))
-    return min(int(Y.shape[1]), wanted)
+    return int(min(Y.shape[1], wanted))
 
 
-def fit(estimator: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress) -> tuple[Model, Training, HeldOut]:
+def fit(
+    estimator: ExtremeClassifier, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
+) -> tuple[Model, Training, HeldOut]:
     """The model of all rows with calibrator and thresholds, the record of its fit, and the held-out predictions."""
     masks = rows_to_hold_out(estimator.calibrate, Y, estimator.random_state)
     parts = []
     for number, mask in enumerate(masks):
         rest = Y[~mask]
         step = part_of(progress, number, len(masks) + 1)
-        model, record = estimator._solve(estimator._problem(X[~mask], rest), step)
+        model, record = solve(estimator, X[~mask], rest, step, f"without-{number}")
         top = model.predict_topk(sp.csr_array(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
     step = part_of(progress, len(masks), len(masks) + 1)
-    final, final_record = estimator._solve(estimator._problem_after(X, Y, model, record), step)
+    final, final_record = solve(estimator._after(record), X, Y, step, "all")
     found = HeldOut.joined(parts)
     counts = counts_of(Y)
     calibrator = fit_calibrator(found, counts, Y.shape[0], log_scores=model.log_scores)

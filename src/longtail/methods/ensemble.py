@@ -15,9 +15,10 @@ from longtail import training
 from longtail.calibration import HeldOut, choose, fit_calibrator
 from longtail.errors import InputError, ModelError
 from longtail.matrix import normalize_rows
-from longtail.methods.base import ExtremeClassifier, Progress
-from longtail.methods.calibrating import counts_of, n_candidates, part_of, rows_to_hold_out
+from longtail.methods.base import ExtremeClassifier
+from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of, rows_to_hold_out
 from longtail.methods.problem import Problem
+from longtail.methods.solving import Progress
 from longtail.models import EnsembleModel, Model
 from longtail.models.ensemble import EnsembleIndex, member_logits
 from longtail.store import Provenance
@@ -120,7 +121,9 @@ class Ensemble(ExtremeClassifier):
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         raise InputError("an ensemble is trained member by member")
 
-    def _trained(self, X: Any, Y: sp.csr_array, progress: Progress) -> tuple[Model, Training, HeldOut]:
+    def _train(
+        self, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
+    ) -> tuple[Model, Training, HeldOut | None]:
         """Two fits of every member: without the held-out rows, and on all rows."""
         masks = rows_to_hold_out(self.calibrate, Y, self.random_state)
         n_steps = len(self.members) * (len(masks) + 1)
@@ -130,14 +133,14 @@ class Ensemble(ExtremeClassifier):
         records = []
         for m, member in enumerate(self.members):
             for k, fit in enumerate(first[m]):
-                fit.run(part_of(progress, m * (len(masks) + 1) + k, n_steps))
+                fit.run(solve, part_of(progress, m * (len(masks) + 1) + k, n_steps), f"member-{m}-without-{k}")
             held_out = HeldOut.joined(
                 [fit.held_out(X[mask], Y[mask], depth) for fit, mask in zip(first[m], masks, strict=True)]
             )
             model = first[m][-1].model
             calibrator = fit_calibrator(held_out, counts_of(Y), Y.shape[0], log_scores=model.log_scores)
             final = _Fit(member, self.n_jobs, X, Y, after=first[m][-1])
-            final.run(part_of(progress, (m + 1) * (len(masks) + 1) - 1, n_steps))
+            final.run(solve, part_of(progress, (m + 1) * (len(masks) + 1) - 1, n_steps), f"member-{m}-all")
             finals.append(replace(final.model, calibrator=calibrator))  # type: ignore[type-var]
             records.append(final.record)
             for fit in first[m]:
@@ -200,13 +203,10 @@ class _Fit:
         self.Y = Y
         self.after = after
 
-    def run(self, progress: Progress) -> None:
+    def run(self, solve: Solve, progress: Progress, name: str) -> None:
         rows = normalize_rows(self.X) if self.member.normalize else self.X
-        if self.after is None:
-            problem = self.member._problem(rows, self.Y)
-        else:
-            problem = self.member._problem_after(rows, self.Y, self.after.model, self.after.record)
-        model, self.record = self.member._solve(problem, progress)
+        maker = self.member if self.after is None else self.member._after(self.after.record)
+        model, self.record = solve(maker, rows, self.Y, progress, name)
         self.model = replace(model, normalize=bool(self.member.normalize))  # type: ignore[type-var]
 
     def held_out(self, X: Any, Y: sp.csr_array, depth: int) -> HeldOut:

@@ -10,6 +10,7 @@ frequency.
 
 from longtail.metrics.decisions import Reliability, calibration_error, log_loss, reliability, set_metrics
 from longtail.metrics.evaluation import Evaluation, evaluate
+from longtail.metrics.labels import recall_of_labels
 from longtail.metrics.multiclass import accuracy, macro_f1, maf1
 from longtail.metrics.propensity import (
     PROPENSITY_PRESETS,
@@ -53,6 +54,7 @@ __all__ = [
     "psp_curve",
     "recall_at_k",
     "recall_curve",
+    "recall_of_labels",
     "reliability",
     "set_metrics",
 ]

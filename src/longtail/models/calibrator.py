@@ -100,7 +100,7 @@ class Calibrator:
         z = c.intercept + c.margin * s + c.rank * np.log(ranks) + c.best * s.max(axis=1, keepdims=True, initial=-np.inf)
         if c.frequency:
             z += c.frequency * np.log1p(self.counts[labels])
-        return np.interp(z, self.knots, self.values).astype(np.float32)
+        return np.asarray(np.interp(z, self.knots, self.values), np.float32)
 
     def rank(self, top: TopK) -> TopK:
         """The labels of `top`, which are sorted by score, with their probabilities, sorted by these.

@@ -58,11 +58,11 @@ class RuledIndex:
 
     def scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
         """The scores of these labels for every row."""
-        return self.index.scores(X, labels) * np.exp(self.rules.offsets[labels])
+        return np.asarray(self.index.scores(X, labels) * np.exp(self.rules.offsets[labels]))
 
     def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
         """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        return self.index.pairs(X, labels) * np.exp(self.rules.offsets[labels])
+        return np.asarray(self.index.pairs(X, labels) * np.exp(self.rules.offsets[labels]))
 
     def top(self, X: sp.csr_array, k: int) -> TopK:
         """The `min(k, n_allowed)` best labels of every row of X."""

@@ -1,5 +1,15 @@
 """Model folders: what a model is on disk. `longtail.folder` knows files and checksums, this room their meaning."""
 
+from longtail.store.card import Card, read_card, write_card
 from longtail.store.model import Provenance, model_id, model_size, read_model, write_model
 
-__all__ = ["Provenance", "model_id", "model_size", "read_model", "write_model"]
+__all__ = [
+    "Card",
+    "Provenance",
+    "model_id",
+    "model_size",
+    "read_card",
+    "read_model",
+    "write_card",
+    "write_model",
+]

@@ -136,7 +136,9 @@ def test_msi_is_the_shortest_vector_that_separates_the_means(problem, bias, loss
     X, Y = problem
     A, y = ref.augmented(X, bias), signs(Y, 2)
     s, t = (0.5, -1.25) if options else (1.0, {"squared_hinge": -2.0, "logistic": -3.0}[loss])
-    W = guess(f"msi:{options}" if options else "msi", X, Y, [2], loss=loss, bias=bias)
+    p = problem_of(X, Y, solver="newton", loss=loss, bias=bias)
+    W, start = np.full((1, p.D), 7.0), starts.make(f"msi:{options}" if options else "msi", p)
+    start.weights(p, np.array([2]), W)
     means = np.stack([A[y > 0].mean(0), A.mean(0)])
     singular = np.linalg.svd(means / np.linalg.norm(means, axis=1, keepdims=True), compute_uv=False)[-1]
     if singular > 1e-3:

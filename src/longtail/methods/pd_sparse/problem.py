@@ -95,12 +95,14 @@ class PDSparseProblem(Problem):
                 self.held_out,
                 max_iter=self.max_iter,
                 tol=self.parameters.tol,
-                report=work.report,
+                work=work,
             )
             if self.parameters.repeat is None:
                 training.run(self.pairs, post_solve=self.parameters.post_solve)
             else:
-                training.repeat(self.pairs[0], passes=self.parameters.repeat, post_solve=self.parameters.post_solve)
+                training.run_as_before(
+                    self.pairs[0], passes=self.parameters.repeat, post_solve=self.parameters.post_solve
+                )
         W = solver.W()
         C, lam = training.chosen
         return Part(

@@ -1,0 +1,81 @@
+"""What the service refuses, and how long it waits: the one home of every limit and its default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from longtail.errors import InputError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the service. Sizes are per request, connections and queues per service, times in seconds.
+
+    Parameters
+    ----------
+    max_body : int
+        Bytes of a request body; more is answered by 413 before it is read.
+    max_header : int
+        Bytes of all request headers together (431).
+    max_url : int
+        Bytes of a request's address (414).
+    max_rows : int
+        Rows or texts in one request (a stream has no limit).
+    max_features : int
+        Entries of one sparse row.
+    max_text : int
+        Characters of one text.
+    max_top_k : int
+        Labels per row.
+    max_labels : int
+        Labels in an allow or deny list.
+    max_connections : int
+        Open connections. At the limit, the one that has waited longest without a request is closed.
+    max_queue : int
+        Requests that wait to be scored; further ones are answered by 503 at once.
+    max_queue_bytes : int
+        Bytes of bodies that are being read or wait to be scored, all requests together.
+    header_timeout : float
+        To send the headers of a request.
+    body_timeout : float
+        To send the body. In a stream: without receiving anything.
+    write_timeout : float
+        Without the client reading anything of its answer.
+    keep_alive : float
+        That an idle connection is kept.
+    request_timeout : float
+        That a request may wait to be scored.
+    drain_timeout : float
+        That requests under way have to finish after SIGTERM.
+    """
+
+    max_body: int = 8 << 20
+    max_header: int = 8 << 10
+    max_url: int = 4 << 10
+    max_rows: int = 1024
+    max_features: int = 100_000
+    max_text: int = 1_000_000
+    max_top_k: int = 1000
+    max_labels: int = 1000
+    max_connections: int = 1024
+    max_queue: int = 128
+    max_queue_bytes: int = 64 << 20
+    header_timeout: float = 10.0
+    body_timeout: float = 30.0
+    write_timeout: float = 30.0
+    keep_alive: float = 5.0
+    request_timeout: float = 10.0
+    drain_timeout: float = 25.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 2**50:
+                raise InputError(f"the limit {field.name} must be a number above 0; got {value!r}")
+
+    def shared_by(self, workers: int) -> Limits:
+        """What one of several worker processes may take of the limits that count for the whole service."""
+        whole = ("max_connections", "max_queue")
+        parts = {name: max(1, -(-getattr(self, name) // workers)) for name in whole}
+        parts["max_queue_bytes"] = max(self.max_body, self.max_queue_bytes // workers)
+        return Limits(**{**{field.name: getattr(self, field.name) for field in fields(self)}, **parts})

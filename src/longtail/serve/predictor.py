@@ -1,0 +1,274 @@
+"""A model made ready for serving: loaded once, rows or texts in, the best labels out.
+
+`score` is what the batching queue calls: it takes rows of several requests and answers all of them with one
+prediction.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import methods, store
+from longtail.errors import InputError, ModelError
+from longtail.metrics.evaluation import split_bands
+from longtail.serve.batching import Piece
+
+log = logging.getLogger(__name__)
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+GOLDEN = ("the quick brown fox jumps over the lazy dog", "")  # texts of the trial prediction
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The best labels of some rows: column numbers, scores and, where the model has them, probabilities."""
+
+    labels: np.ndarray
+    scores: np.ndarray
+    probabilities: np.ndarray | None
+
+
+class ServedModel:
+    """A loaded model with its name in the service. Nothing of it changes after `load`."""
+
+    def __init__(self, name: str, clf: Any, version: str, card: store.Card | None, n_bytes: int = 0) -> None:
+        self.name, self.clf, self.version = name, clf, version
+        self.card = card or store.Card(version)
+        self.n_bytes = n_bytes
+        self.model = clf.model_
+        self.labels: np.ndarray = clf.classes_
+
+    @classmethod
+    def load(cls, name: str, folder: str | os.PathLike[str]) -> ServedModel:
+        """The verified model of `folder`, with its kernels compiled and a trial prediction made.
+
+        It is read into memory, which the workers share: a file that is overwritten in place would change a mapped
+        model under their hands, and one that is cut short would end them.
+        """
+        path = Path(folder)
+        version = store.model_id(path)
+        clf = methods.load(path, mmap=False)
+        served = cls(name, clf, version, _card(path, version, len(clf.classes_)), store.model_size(path))
+        if store.model_id(path) != version:
+            raise ModelError(path, "was replaced while it was being read")
+        served.warm_up()
+        return served
+
+    def warm_up(self) -> None:
+        """Compile or load every kernel of the prediction path, and see that the model answers."""
+        rows: Any = list(GOLDEN) if self.takes_texts else sp.csr_array((2, self.n_features), dtype=np.float32)
+        top = self.clf.predict_topk(rows, k=min(5, self.n_labels))
+        if not np.isfinite(top.scores).all():
+            raise ModelError(self.name, "gives scores that are not finite; train it again")
+        self.model.scores(self.features(rows), np.arange(min(2, self.n_labels)))
+        if self.n_labels:
+            self.clf.explain(rows[0] if self.takes_texts else rows[[0]], column=0, top=1)
+        _ = self.search_text, self.by_frequency, self.bands, self._sorted, self.has_probabilities
+
+    # --- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def takes_texts(self) -> bool:
+        return self.model.text_features is not None
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.model.n_labels)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.model.n_features)
+
+    @cached_property
+    def has_probabilities(self) -> bool:
+        rows: Any = [""] if self.takes_texts else sp.csr_array((1, self.n_features), dtype=np.float32)
+        return getattr(self.clf.predict_topk(rows, k=1), "probabilities", None) is not None
+
+    # --- prediction --------------------------------------------------------------------------------------------------
+
+    def features(self, rows: Any) -> sp.csr_array:
+        """Texts or rows as a canonical matrix."""
+        return self.model.text_features.transform(rows) if isinstance(rows, list) else rows
+
+    def best(self, rows: Any, k: int, allow: np.ndarray | None = None) -> Answer:
+        """The k best labels of each row (among `allow`, column numbers)."""
+        if allow is not None:
+            return self._best_of(self.features(rows), k, allow)
+        top = self.clf.predict_topk(rows, k)
+        return Answer(top.labels, top.scores, getattr(top, "probabilities", None))
+
+    def _best_of(self, X: sp.csr_array, k: int, allow: np.ndarray) -> Answer:
+        scores = self.model.scores(X, allow)
+        order = np.lexsort((np.broadcast_to(allow, scores.shape), -scores))[:, :k]
+        return Answer(allow[order].astype(np.int32), np.take_along_axis(scores, order, axis=1), None)
+
+    def column(self, label: Any) -> int:
+        """The column of the label with this name, or InputError."""
+        numbered = self.labels.dtype.kind in "iu"
+        if numbered and isinstance(label, str) and re.fullmatch(r"-?\d{1,18}", label):
+            label = int(label)
+        if isinstance(label, int if numbered else str) and self._sorted is not None:
+            at = int(np.searchsorted(self.labels, label, sorter=self._sorted))
+            if at < self.n_labels and self.labels[self._sorted[at]] == label:
+                return int(self._sorted[at])
+        elif self._sorted is None:
+            return int(self.clf._column(label))
+        raise InputError(f"the model {self.name} has no label {label!r}")
+
+    @cached_property
+    def _sorted(self) -> np.ndarray | None:
+        """Columns in the order of their names; None if names are of several types."""
+        if self.labels.dtype.kind in "iuU" or all(isinstance(name, str) for name in self.labels):
+            return np.argsort(self.labels, kind="stable")
+        return None
+
+    # --- labels ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def search_text(self) -> tuple[str, np.ndarray]:
+        """Names and titles of all labels, one per line in lower case, and where each line begins."""
+        titles = self.card.titles or [""] * self.n_labels
+        lines = [f"{name} {title}".lower().replace("\n", " ") for name, title in zip(self.labels, titles, strict=True)]
+        starts = np.zeros(len(lines) + 1, np.int64)
+        np.cumsum([len(line) + 1 for line in lines], out=starts[1:])
+        return "\n".join(lines), starts
+
+    @cached_property
+    def by_frequency(self) -> np.ndarray:
+        """Columns, the most frequent first; in their order where frequencies are not known."""
+        frequency = self.card.frequency
+        return np.arange(self.n_labels) if frequency is None else np.argsort(-frequency, kind="stable")
+
+    @cached_property
+    def bands(self) -> np.ndarray | None:
+        """The band of each label, as numbers of ("head", "torso", "tail")."""
+        if self.card.frequency is None:
+            return None
+        found = split_bands(self.card.frequency)
+        return np.select([found["head"], found["torso"]], [0, 1], default=2).astype(np.int8)
+
+    def find(self, query: str, band: int | None, order: str) -> np.ndarray:
+        """The columns of the labels with `query` in their name or title, in the wanted order."""
+        columns = np.arange(self.n_labels) if order == "name" else self.by_frequency
+        if order == "quality" and self.card.quality is not None:
+            quality = np.nan_to_num(self.card.quality, nan=-1.0)
+            columns = np.argsort(-quality, kind="stable")
+        wanted = np.ones(self.n_labels, bool) if not query else self._holding(query.lower())
+        if band is not None:
+            wanted &= self.bands == band if self.bands is not None else False
+        return np.asarray(columns[wanted[columns]])
+
+    def _holding(self, query: str) -> np.ndarray:
+        text, starts = self.search_text
+        found, at = np.zeros(self.n_labels, bool), text.find(query)
+        while at >= 0:
+            line = int(np.searchsorted(starts, at, side="right")) - 1
+            found[line] = True
+            at = text.find(query, int(starts[line + 1])) if line + 1 < self.n_labels else -1
+        return found
+
+    def strongest(self, column: int, top: int) -> list[tuple[str, float]]:
+        """The features with the largest weights of a label."""
+        features, weights, _ = self.model.label_weights(column)
+        order = np.argsort(-np.abs(weights), kind="stable")[:top]
+        return [(self.model.feature_name(int(features[at])), float(weights[at])) for at in order]
+
+    # --- explanations ------------------------------------------------------------------------------------------------
+
+    def spans(self, text: str, terms: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+        """Where each term stands in the text, in characters; nothing for features that are no terms."""
+        counter = getattr(self.model.text_features, "_counter", None)
+        lowered = text.lower() if getattr(counter, "lowercase", True) else text
+        if counter is None or len(lowered) != len(text):
+            lowered = "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
+        if getattr(counter, "analyzer", "word") == "word":
+            return _word_spans(lowered, terms, re.compile(getattr(counter, "token_pattern", r"\w+")))
+        return {term: [match.span() for match in re.finditer(re.escape(term.strip()), lowered)]
+                for term in terms if term.strip()}  # fmt: skip
+
+
+def _card(folder: Path, version: str, n_labels: int) -> store.Card | None:
+    """The card of the model. A model can be served without, so a damaged one is only reported."""
+    try:
+        card = store.read_card(folder, version)
+    except ModelError as error:
+        log.warning("%s; the model is served without its card", error)
+        return None
+    known = [each for each in (card.titles, card.frequency, card.quality) if each is not None] if card else []
+    if known and len(known[0]) != n_labels:
+        log.warning("the card of %s describes %d labels, not %d; it is ignored", folder, len(known[0]), n_labels)
+        return None
+    return card
+
+
+def _word_spans(text: str, terms: Sequence[str], token: re.Pattern[str]) -> dict[str, list[tuple[int, int]]]:
+    tokens = [(match.group(), *match.span()) for match in token.finditer(text)]
+    found: dict[str, list[tuple[int, int]]] = {term: [] for term in terms}
+    for length in {term.count(" ") + 1 for term in terms}:
+        for i in range(len(tokens) - length + 1):
+            run = tokens[i : i + length]
+            term = " ".join(word for word, _, _ in run)
+            if term in found:
+                found[term].append((run[0][1], run[-1][2]))
+    return found
+
+
+def score(pieces: list[Piece]) -> list[Any]:
+    """Answers to all pieces, which are of one model, by as few predictions as there are kinds of rows."""
+    answers: list[Any] = [None] * len(pieces)
+    for kind in (list, sp.csr_array):
+        plain = [i for i, each in enumerate(pieces) if each.job.allow is None and isinstance(each.job.rows, kind)]
+        if not plain:
+            continue
+        model = pieces[plain[0]].job.model
+        parts = [pieces[i].rows for i in plain]
+        if len(parts) == 1:
+            rows = parts[0]
+        elif kind is list:
+            rows = [text for part in parts for text in part]
+        else:
+            rows = sp.vstack(parts, format="csr")
+        answer = model.best(rows, max(pieces[i].job.k for i in plain))
+        start = 0
+        for i in plain:
+            stop = start + pieces[i].stop - pieces[i].start
+            answers[i] = _cut(answer, start, stop, pieces[i].job.k)
+            start = stop
+    for i, piece in enumerate(pieces):
+        if piece.job.allow is not None:
+            answers[i] = piece.job.model.best(piece.rows, piece.job.k, piece.job.allow)
+    return answers
+
+
+def _cut(answer: Answer, start: int, stop: int, k: int) -> Answer:
+    probabilities = answer.probabilities
+    return Answer(
+        answer.labels[start:stop, :k],
+        answer.scores[start:stop, :k],
+        None if probabilities is None else probabilities[start:stop, :k],
+    )
+
+
+def parse_models(words: Sequence[str]) -> dict[str, Path]:
+    """Names and folders from the words of the command line: FOLDER, or NAME=FOLDER."""
+    table: dict[str, Path] = {}
+    for word in words:
+        name, _, folder = word.rpartition("=")
+        path = Path(folder)
+        name = name or path.resolve().name
+        if not NAME.fullmatch(name):
+            raise InputError(f"{name!r} cannot be the name of a model; write NAME={folder} with letters, digits, . _ -")
+        if name in table:
+            raise InputError(f"two models are called {name!r}; give them names: first={table[name]} second={folder}")
+        table[name] = path
+    return table
