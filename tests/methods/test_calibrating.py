@@ -316,6 +316,11 @@ def test_rules_of_an_ensemble(ensemble):
         assert "label 0" not in names
         assert (names[:, 0] == "label 5").all()
         assert names.shape[1] == 11
+        rare = int(np.argmin(ensemble.model_.frequencies[0]))
+        ensemble.set_rules()
+        before = (ensemble.predict_topk(X, 3).labels == rare).sum()
+        ensemble.set_rules(tail_boost=3.0)
+        assert (ensemble.predict_topk(X, 3).labels == rare).sum() > before
     finally:
         ensemble.set_rules()
 
