@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,6 +13,7 @@ from longtail import memory, metrics
 from longtail.calibration.targets import reached
 from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating
+from longtail.methods.pd_sparse.stages import STAGES, n_passes
 from longtail.models import EnsembleModel
 
 FAST = {
@@ -64,6 +67,29 @@ def test_every_method_is_calibrated_and_saved(method, tmp_path):
     np.testing.assert_array_equal(loaded.predict(test_X).toarray(), clf.predict(test_X).toarray())
     assert loaded.get_params()["calibrate"] is True
     assert loaded.model_.thresholds.figures == dict(clf.model_.thresholds.figures)
+
+
+@pytest.mark.parametrize(
+    ("stages", "rows", "precision", "expected"),
+    [
+        ([0, 0, 1, 1, 1, 3, 3], [5, 5, 80, 80, 80, 100, 100], [0.1, 0.2, 0.3, 0.4, 0.2, np.nan, np.nan], 2),
+        ([1, 1, 1, 3, 2], [98, 98, 98, 100, 100], [0.3, 0.4, 0.2, np.nan, np.nan], 3),
+        ([1, 1, 3], [80, 80, 100], [0.3, 0.2, np.nan], 1),
+        ([1, 1, 1, 1], [100] * 4, [np.nan] * 4, 4),
+    ],
+)
+def test_the_passes_of_an_earlier_fit_are_counted(stages, rows, precision, expected):
+    """From zero on all rows; kept, with one pass more; from zero after a single pass; without held-out rows."""
+    record = SimpleNamespace(
+        pass_stage=np.array(stages), pass_rows=np.array(rows), pass_precision=np.array(precision, float)
+    )
+    assert n_passes(record) == expected
+
+
+def test_pd_sparse_repeats_its_first_fit():
+    clf = lt.PDSparse(calibrate="held-out", n_jobs=1).fit(*data())
+    assert set(clf.training_.pass_stage.tolist()) <= {STAGES.index("refit"), STAGES.index("post-solve")}
+    assert clf.C_ in (1.0, 10.0)
 
 
 def test_without_calibration_nothing_changes():
@@ -290,6 +316,11 @@ def test_rules_of_an_ensemble(ensemble):
         assert "label 0" not in names
         assert (names[:, 0] == "label 5").all()
         assert names.shape[1] == 11
+        rare = int(np.argmin(ensemble.model_.frequencies[0]))
+        ensemble.set_rules()
+        before = (ensemble.predict_topk(X, 3).labels == rare).sum()
+        ensemble.set_rules(tail_boost=3.0)
+        assert (ensemble.predict_topk(X, 3).labels == rare).sum() > before
     finally:
         ensemble.set_rules()
 

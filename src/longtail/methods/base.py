@@ -157,7 +157,9 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         warm = bool(params.get("warm_start")) and hasattr(self, "model_")
         return solving.Job(
             problem=self._problem(X, Y),
-            maker=self if warm else clone(self),
+            maker=clone(self)
+            if hasattr(self, "model_") and not warm
+            else self,  # workers get no model of an earlier fit
             X=X,
             Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},

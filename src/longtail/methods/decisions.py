@@ -103,7 +103,7 @@ class Decisions:
 
     def _counts(self, otherwise: np.ndarray) -> np.ndarray:
         """Training rows of every label, or `otherwise` if the model does not know them."""
-        return otherwise if self.model_.calibrator is None else self.model_.calibrator.counts
+        return otherwise if self.model_.frequencies is None else self.model_.frequencies[0]
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
@@ -132,10 +132,9 @@ class Decisions:
         """
         shifts = np.zeros(self.model_.n_labels, np.float32)
         if tail_boost:
-            if self.model_.calibrator is None:
+            if self.model_.frequencies is None:
                 raise InputError("tail_boost needs the frequencies of labels; train with calibrate=True")
-            calibrator = self.model_.calibrator
-            inverse = weights_from_counts(calibrator.counts, calibrator.n_samples, A=DEFAULT_A, B=DEFAULT_B)
+            inverse = weights_from_counts(*self.model_.frequencies, A=DEFAULT_A, B=DEFAULT_B)
             shifts += np.float32(tail_boost) * np.log(inverse).astype(np.float32)
         if offsets:
             shifts[self._columns(offsets)] += np.array(list(offsets.values()), np.float32)

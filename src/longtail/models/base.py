@@ -101,6 +101,11 @@ class Model(ABC):
         return self.calibrator is not None
 
     @property
+    def frequencies(self) -> tuple[np.ndarray, int] | None:
+        """Training rows of every label, and all training rows; None if the model does not know them."""
+        return None if self.calibrator is None else (self.calibrator.counts, self.calibrator.n_samples)
+
+    @property
     @abstractmethod
     def n_weights(self) -> int:
         """Number of weights that are stored."""

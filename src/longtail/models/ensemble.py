@@ -81,9 +81,8 @@ class EnsembleModel(Model):
         return True
 
     @property
-    def counts(self) -> np.ndarray:
-        assert self.members[0].calibrator is not None
-        return self.members[0].calibrator.counts
+    def frequencies(self) -> tuple[np.ndarray, int] | None:
+        return self.members[0].frequencies
 
     @cached_property
     def index(self) -> EnsembleIndex:

@@ -30,7 +30,7 @@ from longtail.metrics import evaluate
 from longtail.metrics.table import align
 from longtail.tuning.candidates import candidates
 
-METRIC = "nDCG@5"
+K = 5  # of the default metric, nDCG@5
 HELD_OUT = 0.2
 MAX_HELD_OUT = 10_000  # rows
 MIN_ROWS = 500  # of the first step
@@ -111,7 +111,7 @@ def tune(
     budget: float = 600.0,
     *,
     methods: Sequence[str] = tuple(METHODS),
-    metric: str = METRIC,
+    metric: str | None = None,
     n_jobs: int | None = None,
     random_state: int = 0,
     state: str | os.PathLike[str] | None = None,
@@ -125,7 +125,7 @@ def tune(
     budget : seconds of wall time, default=600
         The first step is always done. Training the winner on all rows is not included.
     methods : names of methods to choose among; all by default
-    metric : a metric of `longtail.metrics.evaluate`, default="nDCG@5"
+    metric : a metric of `longtail.metrics.evaluate`; "nDCG@5" by default, or with fewer labels nDCG at their number
     n_jobs : threads, as in the estimators
     random_state : seed of the choice of rows
     state : a file, optional
@@ -135,6 +135,7 @@ def tune(
     """
     methods = _known(methods)
     Y = data.Y
+    metric = f"nDCG@{min(K, data.n_labels)}" if metric is None else metric
     mask = split.held_out(Y, min(HELD_OUT, MAX_HELD_OUT / max(data.n_samples, 1)), random_state)
     rows = np.flatnonzero(~mask)[np.random.RandomState(random_state).permutation(int((~mask).sum()))]
     search = _Search(data, np.flatnonzero(mask), rows, metric, n_jobs, _State.open(state, data, metric, random_state))
@@ -205,7 +206,8 @@ class _Search:
         if done is None:
             start = time.perf_counter()
             clf = METHODS[method](**params, n_jobs=self.n_jobs).fit(self.data.select(np.sort(self.rows[:n_rows])))
-            evaluation = evaluate(self.test.Y, clf.predict_topk(self.test.X, 5))
+            k = min(K, self.test.n_labels)
+            evaluation = evaluate(self.test.Y, clf.predict_topk(self.test.X, k), ks=range(1, k + 1))
             if self.metric not in evaluation.overall:
                 known = ", ".join(evaluation.overall)
                 raise InputError(f"metric {self.metric!r} is not measured here; choose one of {known}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,6 +14,7 @@ from longtail import check
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.pd_sparse.problem import PDSparseParameters, PDSparseProblem
 from longtail.methods.pd_sparse.search import parse_search
+from longtail.methods.pd_sparse.stages import POST_SOLVE, n_passes
 from longtail.training import Training
 
 
@@ -104,6 +106,7 @@ class PDSparse(ExtremeClassifier):
     """
 
     method = "pd-sparse"
+    _repeated: dict[str, Any]  # parameters of the problem, of an estimator that repeats an earlier fit
 
     def __init__(
         self,
@@ -160,7 +163,13 @@ class PDSparse(ExtremeClassifier):
         check.number(self, "bias", least=0)
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
-        parameters = PDSparseParameters(
+        repeated = getattr(self, "_repeated", None)
+        return PDSparseProblem(
+            X, Y, self._parameters() if repeated is None else self._parameters()._replace(**repeated)
+        )
+
+    def _parameters(self) -> PDSparseParameters:
+        return PDSparseParameters(
             C=check.candidates(self, "C", above=0),
             lam=check.candidates(self, "lam", least=0),
             search=parse_search(self.search),
@@ -173,12 +182,16 @@ class PDSparse(ExtremeClassifier):
             bias=float(self.bias),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
-        return PDSparseProblem(X, Y, parameters)
 
     def _after(self, record: Training) -> ExtremeClassifier:
-        """With the C and lam that the first fit chose: other values would give scores on another scale."""
-        fixed: ExtremeClassifier = clone(self).set_params(C=float(record.C[0]), lam=float(record.lam[0]))
-        return fixed
+        """Repeats what the first fit chose on its own held-out rows: other choices give scores on another scale."""
+        again: PDSparse = clone(self).set_params(C=float(record.C[0]), lam=float(record.lam[0]))
+        again._repeated = {
+            "early_stopping": False,
+            "repeat": n_passes(record),
+            "post_solve": bool(record.pass_stage[-1] == POST_SOLVE),
+        }
+        return again
 
     def _column_bytes(self) -> tuple[int, int]:
         return 190, 20  # the table of a feature begins with a few slots

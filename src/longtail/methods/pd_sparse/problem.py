@@ -41,6 +41,7 @@ class PDSparseParameters(NamedTuple):
     post_solve: bool
     bias: float
     seed: int
+    repeat: int | None = None  # this many passes with the only C and lam, and `post_solve`, without held-out rows
 
 
 class PDSparseProblem(CoupledProblem):
@@ -92,7 +93,12 @@ class PDSparseProblem(CoupledProblem):
                 tol=self.parameters.tol,
                 work=work,
             )
-            training.run(self.pairs, post_solve=self.parameters.post_solve)
+            if self.parameters.repeat is None:
+                training.run(self.pairs, post_solve=self.parameters.post_solve)
+            else:
+                training.run_as_before(
+                    self.pairs[0], passes=self.parameters.repeat, post_solve=self.parameters.post_solve
+                )
         C, lam = training.chosen
         figures = {"C": np.array([C]), "lam": np.array([lam]), **pass_figures(training.history)}
         return self.part(solver.W(), training.status, training.n_iter, figures)

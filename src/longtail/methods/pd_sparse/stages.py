@@ -31,7 +31,7 @@ from longtail.methods.pd_sparse.weights import WeightTables
 from longtail.methods.state import Arrays, joined, of
 from longtail.parallel import Work
 from longtail.topk import TopK
-from longtail.training import Status
+from longtail.training import Status, Training
 
 PATH, TRAIN, POST_SOLVE, REFIT = range(4)
 STAGES = ("path", "train", "post-solve", "refit")
@@ -142,6 +142,14 @@ class StagedTraining:
         if from_zero:
             self.solver.start(*pair)
         self._refit(best if from_zero else 1, post_solve=post_solve)
+
+    def run_as_before(self, pair: tuple[float, float], *, passes: int, post_solve: bool) -> None:
+        """Train on all rows as an earlier fit on most of them did: the same pair (C, lam) and number of passes, and a
+        post-solve if it had one."""
+        self._continue(self.work.saved())
+        self.planned = (passes + post_solve) * len(self.training)
+        self.solver.start(*pair)
+        self._refit(passes, post_solve=post_solve)
 
     @property
     def chosen(self) -> tuple[float, float]:
@@ -305,3 +313,15 @@ class _NoSolver:
     def go_back(self, point: Point) -> None: ...
 
     def take_back(self, point: Point, weights: WeightTables) -> None: ...
+
+
+def n_passes(record: Training) -> int:
+    """How many passes made the weights of an earlier fit, of which this is the record."""
+    (refits,) = np.nonzero(record.pass_stage == REFIT)
+    (trained,) = np.nonzero(record.pass_stage == TRAIN)
+    if not len(refits):
+        return len(trained)
+    n_rows = record.pass_rows[refits[0]]
+    if n_rows - record.pass_rows[trained[0]] > REFIT_SHARE * n_rows:  # the refit began at zero
+        return len(refits)
+    return int(np.nanargmax(record.pass_precision[trained])) + 1 + len(refits)
