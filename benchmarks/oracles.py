@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from longtail.methods.memoir.training import Problem, schedule_of
 
 import longtail as lt
 from longtail import parallel
 from longtail.methods.memoir.presets import settings_of
 from longtail.methods.memoir.sgd import Penalty, train
-from longtail.methods.memoir.training import Problem, schedule_of
 from longtail.metrics.table import align
 from memoir import problem
 

@@ -73,7 +73,9 @@ def test_bad_framing(strict, raw, expected):
 
 
 def test_a_post_without_length_has_no_body(strict):
-    answer = sent(strict, f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n".encode())
+    answer = sent(
+        strict, f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\r\n".encode()
+    )
     assert refusal(answer) == (400, "bad_json")
 
 
@@ -373,7 +375,9 @@ def test_of_equal_keys_the_last_counts(strict):
 
 def test_texts_for_a_model_of_numbers(strict):
     answer = strict.ask("/v1/models/vectors/predict", {"texts": "a"})
-    assert answer.error["message"] == "the model vectors was trained on rows of numbers and cannot read texts; send rows"
+    assert (
+        answer.error["message"] == "the model vectors was trained on rows of numbers and cannot read texts; send rows"
+    )
 
 
 @pytest.mark.parametrize(

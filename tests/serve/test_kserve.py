@@ -119,9 +119,7 @@ def test_bad_requests(service, model, body, message):
 
 def test_bad_binary_tensors(service):
     for length, raw in (("9999", b"{}"), ("x", b"{}"), ("-1", b"{}")):
-        answer = service.ask(
-            "/v2/models/texts/infer", raw, headers={"Inference-Header-Content-Length": length}
-        )
+        answer = service.ask("/v2/models/texts/infer", raw, headers={"Inference-Header-Content-Length": length})
         assert answer.status == 400
         assert "Inference-Header-Content-Length" in answer.json["error"]
     head = b'{"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "parameters": {"binary_data_size": 6}}]}'

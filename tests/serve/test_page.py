@@ -50,7 +50,9 @@ def visit(browser, service):
         page = context.new_page()
         page.on("console", lambda message: complaint(message))
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: None if request.url.startswith((home, "blob:")) else foreign.append(request.url))
+        page.on(
+            "request", lambda request: None if request.url.startswith((home, "blob:")) else foreign.append(request.url)
+        )
         page.goto(f"{home}/{place}")
         page.set_default_timeout(15_000)
         return page
@@ -204,7 +206,9 @@ def test_the_documentation_runs_its_examples(visit):
 def test_errors_are_shown(visit):
     page = visit()
     page.wait_for_selector(".result")
-    page.route("**/predict", lambda route: route.fulfill(status=400, json={"error": {"code": "x", "message": "No way."}}))
+    page.route(
+        "**/predict", lambda route: route.fulfill(status=400, json={"error": {"code": "x", "message": "No way."}})
+    )
     page.fill("#text", "another text")
     page.wait_for_selector(".error >> text=No way.")
     page.unroute("**/predict")

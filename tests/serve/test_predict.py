@@ -36,9 +36,7 @@ def test_one_text_need_not_be_in_a_list(service):
 def test_sparse_and_dense_rows_are_the_same(service):
     row = [0.5, 0, -1.0, 0.25]
     sparse = {"indices": [3, 0, 2], "values": [0.25, 0.5, -1.0]}  # in any order
-    answers = [
-        service.ask("/v1/models/vectors/predict", body).json for body in ({"dense": [row]}, {"rows": [sparse]})
-    ]
+    answers = [service.ask("/v1/models/vectors/predict", body).json for body in ({"dense": [row]}, {"rows": [sparse]})]
     assert answers[0] == answers[1]
     assert answers[0]["predictions"][0]["labels"] == [0, 1, 2]
     W = np.array([[1, 0, 0, 0.5], [0, 2, 0, 0], [0, 0, 3, -1]])
@@ -175,7 +173,9 @@ def test_a_stream_of_rows(service, clf):
     assert answer.headers["content-type"] == "application/x-ndjson"
     said = [json.loads(line) for line in answer.body.splitlines()]
     assert len(said) == 1500
-    assert said[700] == {"error": {"code": "bad_request", "message": "Expected `str | null`, got `int`", "field": "$.text"}}
+    assert said[700] == {
+        "error": {"code": "bad_request", "message": "Expected `str | null`, got `int`", "field": "$.text"}
+    }
     assert said[701]["error"]["message"] == "Object contains unknown field `wrong`"
     top = clf.predict_topk([lines[i]["text"] for i in (0, 1499)], 2)
     assert [said[i] for i in (0, 1499)] == [
@@ -261,7 +261,11 @@ def test_annif_form(service):
 
 
 def test_annif_routes(service):
-    assert [each["project_id"] for each in service.ask("/v1/projects").json["projects"]] == ["texts", "other", "vectors"]
+    assert [each["project_id"] for each in service.ask("/v1/projects").json["projects"]] == [
+        "texts",
+        "other",
+        "vectors",
+    ]
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     said = service.ask("/v1/projects/texts/suggest", b"text=cough+breath+rash&limit=2", headers=form).json
     assert [each["uri"] for each in said["results"]] == ["lung", "skin"]

@@ -104,7 +104,11 @@ class ServedModel:
         """The k best labels of each row (among `allow`, column numbers)."""
         if allow is not None:
             return self._best_of(self.features(rows), k, allow)
-        top = self.clf.predict_topk(rows, k)
+        X = self.features(rows)
+        if not self.has_probabilities:  # rows are canonical: the estimator's checks would take longer than the scores
+            top = self.model.predict_topk(X, k, n_jobs=1)
+            return Answer(top.labels, top.scores, None)
+        top = self.clf.predict_topk(X, k)
         return Answer(top.labels, top.scores, getattr(top, "probabilities", None))
 
     def _best_of(self, X: sp.csr_array, k: int, allow: np.ndarray) -> Answer:

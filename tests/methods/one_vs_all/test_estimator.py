@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import longtail as lt
 from longtail.data import Dataset
 from longtail.errors import InputError
-from longtail.training import Status
 from longtail.methods.one_vs_all.starts import base
+from longtail.training import Status
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem
 
