@@ -18,7 +18,7 @@ from longtail.cli import options
 from longtail.methods import METHODS
 from tests.cli.conftest import PROGRAM, environment
 
-VERBS = ("train", "predict", "evaluate", "inspect", "explain", "data", "demo")
+VERBS = ("train", "predict", "evaluate", "inspect", "explain", "data", "serve", "warmup", "demo")
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "rich", "matplotlib")
 
 
