@@ -1,6 +1,7 @@
 # make demo   train on a real corpus, print a table, write a report          make test    the whole suite
 # make check  ruff and mypy                                                   make bench   speed and quality, heavy
 # make docs   the documentation, into site/                                   make dist    wheel and sdist, tried in a clean environment
+# make soak   training runs under fire: kills, faults, flipped bits; long
 # make test-lowest    the whole suite on the lowest declared versions         make smoke-lowest    its quick part
 # Each target sets itself up in .venv; PYTHON=python3.13 chooses another interpreter, which gets an environment of its own.
 PYTHON  ?= python3
@@ -12,7 +13,7 @@ CLEAN   := .venv-dist
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
-.PHONY: demo test test-lowest smoke-lowest check docs dist bench clean
+.PHONY: demo test soak test-lowest smoke-lowest check docs dist bench clean
 .DELETE_ON_ERROR:
 
 $(VENV)/made: pyproject.toml
@@ -41,6 +42,9 @@ demo: $(VENV)/made
 test: $(VENV)/made
 	@rm -rf .numba && mkdir .numba
 	$(PYTEST) $(BIN)/python -m pytest -q -n 2
+
+soak: $(VENV)/made
+	$(PYTEST) $(BIN)/python -m tests.runs.soak
 
 test-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba

@@ -2,7 +2,8 @@
 
     python benchmarks/growth.py FOLDER ... [--parts 8] [--output bench-output]
 
-Labels are a random share of all labels on all rows; rows are a random share of all rows with the labels that they have.
+The first curve takes a random share of the labels and all rows; the second takes a random share of the rows and their
+labels.
 Writes growth.json and growth.png (needs the `plot` extra). Folders as for quality.py.
 """
 
@@ -30,7 +31,8 @@ def seconds(X: sp.csr_array, Y: sp.csr_array) -> float:
 
 def grow(folder: str, parts: int) -> dict[str, Any]:
     train, _ = load(folder)
-    X, Y, random = train.X, train.Y, np.random.default_rng(0)
+    X, Y = train.X, train.Y
+    random = np.random.default_rng(0)
     labels, rows = random.permutation(Y.shape[1]), random.permutation(Y.shape[0])
     by_labels, by_rows = [], []
     for part in range(1, parts + 1):

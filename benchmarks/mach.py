@@ -7,14 +7,15 @@
     python benchmarks/mach.py optimisers FOLDER ... [--sizes 128x8]
 
 grid: P@1/3/5 for B buckets and 2, 4, 8, ... up to R repetitions, as in Figure 1 of the paper, with the bytes of the
-model and the factor to a dense float32 one-vs-all matrix; a table, mach.json and mach.png (needs the `plot` extra).
-`--one-vs-all` trains the line to compare with. A larger R is a warm start from the smaller one.
-prune: one training, packed with thresholds from 0 to 3: accuracy against bytes, int8 against float32, and against int4
-with a step for each feature, whose bytes are counted but which is not offered.
-speed: samples per second of the built-in base and of scikit-learn's SGDClassifier(loss="log_loss") on the same R bucket
-problems, and of a sparse EmbeddingBag of PyTorch where it is installed, each with the accuracy of its model on the test
-rows and the peak memory of its process. Samples are rows times epochs; 1 and 2 threads; longtail the least of two runs.
-predict: milliseconds per row for the 5 best of 100,000 labels. Folders as for quality.py.
+model and the factor to a dense float32 one-vs-all matrix. It writes a table, mach.json and mach.png (needs the `plot`
+extra). `--one-vs-all` adds one-vs-all for comparison. A larger R is a warm start from the smaller one.
+prune: one training, packed with thresholds from 0 to 3. Compares accuracy and bytes of int8, float32 and int4 with a
+step for each feature. The package does not offer int4; only its bytes are counted.
+speed: samples per second on the same R bucket problems of the built-in base, of scikit-learn's
+SGDClassifier(loss="log_loss"), and of a sparse EmbeddingBag of PyTorch if it is installed, with the accuracy on the
+test rows and the peak memory of the process. Samples are rows times epochs. Each system runs with 1 and 2 threads;
+longtail runs twice, and the faster run counts.
+predict: milliseconds per row for the 5 best of 100,000 labels. Folders are the same as for quality.py.
 optimisers: SGD, Adagrad and Adam, each at its best rate; see mach_optimisers.py.
 """
 
@@ -41,12 +42,12 @@ import scipy.sparse as sp
 import longtail as lt
 import mach_optimisers
 from longtail import metrics, store
-from longtail.methods.mach import hashing
 from longtail.methods.mach.bases import FittedBases
 from longtail.metrics.table import align
 from longtail.models import HashedModel
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashed import AGGREGATES
+from longtail.models.hashing import Hashes
 from quality import load, peak_mb
 
 KS = (1, 3, 5)
@@ -140,7 +141,7 @@ def prune(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
         for weights, cut in [("float32", 0.0), *product(("int8",), cuts), *product(("int4",), cuts[:5])]:
             packed = LinearBuckets.packed(
                 in_four_bits(W) if weights == "int4" else W, every, train.n_features, B, exact.bias,
-                "softmax" if exact.multiclass else "sigmoid", weights="int8" if weights == "int8" else "float32",
+                exact.linear.link, weights="int8" if weights == "int8" else "float32",
                 prune=cut, scale=scale,
             )  # fmt: skip
             size = packed.nbytes + exact.hashes.table.nbytes
@@ -164,7 +165,7 @@ def prune(folder: str, sizes: list[tuple[int, int]]) -> list[dict[str, Any]]:
 
 
 def least_seconds(task: Callable[[], Any], runs: int = 2) -> tuple[tuple[float, float], Any]:
-    """The least wall-clock and CPU seconds of some runs, and the result of the last."""
+    """The smallest wall-clock and CPU seconds of some runs, and the result of the last."""
     times, result = [], None
     for _ in range(runs):
         start = time.perf_counter(), time.process_time()
@@ -175,7 +176,7 @@ def least_seconds(task: Callable[[], Any], runs: int = 2) -> tuple[tuple[float, 
 
 
 def one_label(data: Any) -> lt.Dataset:
-    """The rows that have a label, with the first of theirs: bucket problems of one class per row."""
+    """The rows that have a label, with their first label only: bucket problems of one class per row."""
     rows = np.flatnonzero(np.diff(data.Y.indptr))
     first = data.Y.indices[data.Y.indptr[rows]]
     Y = sp.csr_array((np.ones(len(rows), np.int32), first, np.arange(len(rows) + 1)), shape=(len(rows), data.n_labels))
@@ -186,7 +187,7 @@ def with_scikit_learn(train: Any, B: int, R: int, n_jobs: int, epochs: int) -> t
     """The same hashes and bucket problems, one SGDClassifier after the other."""
     from sklearn.linear_model import SGDClassifier
 
-    hashes, y = hashing.draw(train.n_labels, B, range(R), 0), train.Y.indices
+    hashes, y = Hashes.draw(train.n_labels, B, range(R), 0), train.Y.indices
 
     def fit() -> list[Any]:
         base = {"loss": "log_loss", "alpha": 1e-6, "max_iter": epochs, "tol": None, "random_state": 0, "n_jobs": n_jobs}
@@ -204,7 +205,7 @@ def with_torch(
 
     torch.set_num_threads(n_jobs)
     torch.manual_seed(0)
-    hashes = hashing.draw(train.n_labels, B, range(R), 0)
+    hashes = Hashes.draw(train.n_labels, B, range(R), 0)
     X, targets = train.X, torch.as_tensor(hashes.table[train.Y.indices].astype(np.int64))
     indices, values = torch.as_tensor(X.indices.astype(np.int64)), torch.as_tensor(X.data)
 
@@ -236,7 +237,7 @@ def with_torch(
 
 
 def with_longtail(train: Any, B: int, R: int, n_jobs: int, epochs: int) -> tuple[tuple[float, float], HashedModel]:
-    seconds, clf = least_seconds(lambda: lt.Mach(B, R, n_epochs=epochs, n_jobs=n_jobs).fit(train))
+    seconds, clf = least_seconds(lambda: lt.Mach(B, R, max_iter=epochs, n_jobs=n_jobs).fit(train))
     return seconds, clf.model_
 
 
@@ -247,7 +248,7 @@ def speed_row(folder: str, name: str, B: int, R: int, n_jobs: int, epochs: int =
     """One row of the table, in this process."""
     train, test = map(one_label, load(folder))
     easy = np.tile(np.arange(2 * B), 3)  # more labels than buckets, but no two of them alike
-    lt.Mach(B, 8, n_epochs=1).fit(sp.csr_array(sp.eye_array(2 * B, dtype=np.float32, format="csr")[easy]), easy)
+    lt.Mach(B, 8, max_iter=1).fit(sp.csr_array(sp.eye_array(2 * B, dtype=np.float32, format="csr")[easy]), easy)
     (wall, cpu), model = SYSTEMS[name](train, B, R, n_jobs, epochs)
     return {
         "B": B, "R": R, "system": name, "threads": n_jobs, "wall s": round(wall, 2), "CPU s": round(cpu, 2),
@@ -281,7 +282,7 @@ def predict(sizes: list[tuple[int, int]], n_labels: int = 100_000, n_features: i
         W = rng.normal(size=(n_features + 1, R * B)).astype(np.float32) * (rng.random((n_features + 1, R * B)) < 0.1)
         buckets = LinearBuckets.packed(W, np.arange(len(W)), n_features, B, 1.0, "softmax", weights="int8")
         for aggregate in AGGREGATES:
-            model = HashedModel(hashing.draw(n_labels, B, range(R), 0), buckets, n_features, aggregate)
+            model = HashedModel(Hashes.draw(n_labels, B, range(R), 0), buckets, n_features, aggregate)
             model.predict_topk(X[:600], 5, n_jobs=2)  # compiles
             row: dict[str, Any] = {"labels": n_labels, "B": B, "R": R, "aggregate": aggregate}
             for n_jobs in (1, 2):

@@ -1,8 +1,9 @@
 """Which optimiser trains the bucket classifiers of MACH best? Plain loops over single rows, each with its own rates.
 
-Every optimiser makes 5 epochs with a rate that falls linearly to zero, from zero weights, on nine tenths of the
-training rows. Its best first rate, a power of 2, is found on the other tenth by P@1, beginning with a guess and going
-on while the next one is better. `python benchmarks/mach.py optimisers` also prints how the winners do on the test rows.
+Every optimiser makes 5 epochs from zero weights, with a rate that falls linearly to zero, on nine tenths of the
+training rows. Its best first rate, a power of 2, is found on the other tenth by P@1: the search begins with a guess and
+continues while the next rate is better. `python benchmarks/mach.py optimisers` also prints the precision of the winners
+on the test rows.
 
 SGD           w -= rate g
 Adagrad       a += g^2,  w -= rate g / sqrt(a), from a = 0 as in PyTorch, from 0.1 as in TensorFlow, and from 1
@@ -23,10 +24,12 @@ from numba import njit
 import longtail as lt
 from longtail import metrics
 from longtail.compiled import csr_parts, csr_pattern
-from longtail.methods.mach import hashing
+from longtail.matrix import one_label_per_row
 from longtail.methods.mach import softmax_kernels as kernels
+from longtail.methods.mach.descent import LINKS
 from longtail.models import HashedModel
 from longtail.models.buckets import LinearBuckets
+from longtail.models.hashing import Hashes
 
 SGD, ADAGRAD, BY_FEATURE, ADAM = range(4)
 BIAS, BETA_1, BETA_2, EPS = np.float32(0.3), np.float32(0.9), np.float32(0.999), np.float32(1e-8)
@@ -89,16 +92,15 @@ def fitted(name: str, data: lt.Dataset, hashes: Any, rate: float, epochs: int = 
     W, nothing = np.zeros(shape, np.float32), np.zeros((shape[0], 1), np.float32)
     A = nothing if kind in (SGD, BY_FEATURE) else np.full(shape, start, np.float32)
     M = np.zeros(shape, np.float32) if kind == ADAM else nothing
-    multiclass = bool((np.diff(data.Y.indptr) == 1).all())
-    link = kernels.SOFTMAX if multiclass else kernels.SIGMOID
+    link = "softmax" if one_label_per_row(data.Y) else "sigmoid"
     order = np.concatenate([np.random.default_rng(epoch).permutation(data.n_samples) for epoch in range(epochs)])
     begin = time.process_time()
-    train(kind, csr_parts(data.X), csr_pattern(data.Y), hashes.table, link, order, rate, hashes.n_buckets, W, A, M)
+    train(
+        kind, csr_parts(data.X), csr_pattern(data.Y), hashes.table, LINKS[link], order, rate, hashes.n_buckets, W, A, M
+    )
     seconds = time.process_time() - begin
     W[~np.isfinite(W)] = 0
-    buckets = LinearBuckets.packed(
-        W, np.arange(len(W)), data.n_features, hashes.n_buckets, float(BIAS), "softmax" if multiclass else "sigmoid"
-    )
+    buckets = LinearBuckets.packed(W, np.arange(len(W)), data.n_features, hashes.n_buckets, float(BIAS), link)
     return HashedModel(hashes, buckets, data.n_features), seconds
 
 
@@ -113,7 +115,7 @@ def compare(data: lt.Dataset, test: lt.Dataset, B: int, R: int) -> list[dict[str
         lt.Dataset(sp.csr_array(data.X[part]), sp.csr_array(data.Y[part]))
         for part in (np.sort(rows[: len(rows) // 10]), np.sort(rows[len(rows) // 10 :]))
     )
-    hashes, table = hashing.draw(data.n_labels, B, range(R), 0), []
+    hashes, table = Hashes.draw(data.n_labels, B, range(R), 0), []
     fitted("SGD", lt.Dataset(rest.X[:100], rest.Y[:100]), hashes, 1.0)  # compiles
     for name, (_, _, guess) in OPTIMISERS.items():
         tried: dict[float, Any] = {}

@@ -5,12 +5,12 @@
     python benchmarks/memoir.py batches FOLDER ...                                                     Table 2
     python benchmarks/memoir.py seeds   FOLDER ... [--systems NAME ...]                                mean of 5 seeds
 
-FOLDERs are those of quality.py; rows with several labels are reduced to the first, rows without any are left out.
---classes keeps the rows of the N most frequent classes, for systems that are too slow on all of them. Every row of a
-table is a process of its own with one thread; kernels are compiled before the clock starts. Accuracy and both macro-F1
-are in per cent: "MaF1" is the paper's (harmonic mean of macro-precision and macro-recall), "F1" the mean over the
-classes of the test rows. Peak memory is that of the whole process, data and interpreter included. Vowpal Wabbit comes
-from the `bench` extra, and is left out where it is missing.
+FOLDERs are those of quality.py. Only the first label of a row is used, and rows without labels are left out. --classes
+keeps the rows of the N most frequent classes, for systems that are too slow on all of them. Every row of a table is
+measured in a process of its own with one thread, and kernels are compiled before the clock starts. Accuracy and both
+macro-F1 are in per cent: "MaF1" is the paper's (harmonic mean of macro-precision and macro-recall), "F1" the mean over
+the classes of the test rows. Peak memory counts the whole process with data and interpreter. Vowpal Wabbit comes from
+the `bench` extra, and is left out where it is missing.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ def fit_longtail(method: str, params: dict[str, Any], X: Any, y: np.ndarray) -> 
     C = int(y.max()) + 1
     Y = sp.csr_array((np.ones(len(y), np.int32), y.astype(np.int32), np.arange(len(y) + 1)), shape=(len(y), C))
     clf = METHODS[method](n_jobs=1, **params).fit(X, Y)
-    report = getattr(clf, "oracle_report_", None)
     with tempfile.TemporaryDirectory() as scratch:
         clf.save(Path(scratch) / "model")
         size = store.model_size(Path(scratch) / "model")
-    more = {"weights": int(clf.model_.W.nnz), "recall": report and report.recall}
+    recall = clf.training_.figures.get("recall")
+    more = {"weights": int(clf.model_.W.nnz), "recall": None if recall is None else round(float(recall[0]), 4)}
     return (lambda rows: clf.predict_topk(rows, 1).labels[:, 0]), size, more
 
 
@@ -102,7 +102,7 @@ def fit_sklearn(system: str, X: Any, y: np.ndarray) -> tuple[Any, float, dict[st
 def fit_vw(X: Any, y: np.ndarray) -> tuple[Any, float, dict[str, Any]]:
     """Recall tree with the settings of the paper's Table 4, except for 2^28 weights (4 GB) rather than 2^30 (16 GB).
 
-    Rows come in another order in each pass: the tree is built from what comes first, and files may be sorted.
+    Each pass has its own order of the rows, because the first rows decide the tree and files may be sorted.
     """
     from vowpalwabbit import Workspace
 
@@ -198,7 +198,7 @@ def in_own_process(folder: str, system: str, n_classes: int | None) -> dict[str,
 
 
 def of_all_seeds(folder: str, system: str, n_classes: int | None) -> dict[str, Any]:
-    """A row of means; the spread of the accuracies stands beside the system."""
+    """One row with the means over all seeds. The smallest and largest accuracy follow the name of the system."""
     each = [in_own_process(folder, json.dumps({**MEMOIR[system], "random_state": seed}), n_classes) for seed in SEEDS]
     mean = {
         key: each[0][key] and round(float(np.mean([row[key] for row in each])), 2)
@@ -254,7 +254,7 @@ def main() -> None:
         for system in systems:
             one_row = of_all_seeds if options.what == "seeds" else in_own_process
             rows.append(one_row(folder, system, options.classes))
-            sys.stderr.write(f"{json.dumps(rows[-1])}\n")  # what there is, should the rest take too long
+            sys.stderr.write(f"{json.dumps(rows[-1])}\n")  # so that an interrupted run shows what it has measured
     sys.stdout.write(align(COLUMNS, [[row[column] for column in COLUMNS] for row in rows]) + "\n")
     if options.plot:
         plot(rows, "model MB" if options.what == "l1" else "train CPU s", options.plot)

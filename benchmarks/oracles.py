@@ -1,12 +1,12 @@
-"""What a query and an update of MEMOIR's oracles cost, against the number of classes; and what a second thread brings.
+"""The cost of a query and of an update of MEMOIR's oracles, by number of classes, and the gain from a second thread.
 
     python benchmarks/oracles.py [FOLDER] [--classes 2000 5000 ...] [--queries 2000] [--plot FILE] [--threads]
 
-With a FOLDER (as for quality.py), class sets are nested: the rows of the most frequent classes. Without, or for more
-classes than the folder has, rows are synthetic: a class has 12 words of its own choice from a Zipf law, a row six of
-them and six others. Each oracle is trained by one pass; then queries of rows run against frozen weights, and updates
-are those of one batch after the other. Microseconds are CPU time of one thread per row. `n_groups=1` throughout: every
-oracle searches all classes. Recall is how often a query finds the true best class.
+With a FOLDER (as for quality.py), the rows are those of its most frequent classes. Without one, or for more classes
+than the folder has, the rows are synthetic: a class has 12 words of its own, drawn from a Zipf law, and a row has six
+of these and six other words. Each oracle is trained by one pass. Then queries run with fixed weights, and updates are
+timed in further batches. Microseconds are CPU time of one thread per row. All runs have `n_groups=1`, so every oracle
+searches all classes. Recall is the share of queries that find the true best class.
 
 --threads: wall seconds of the same queries on one and on two threads.
 """
@@ -16,25 +16,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from longtail.methods.memoir.training import Problem, schedule_of
 
 import longtail as lt
 from longtail import parallel
-from longtail.methods.memoir.presets import settings_of
-from longtail.methods.memoir.sgd import Penalty, train
+from longtail.methods.memoir.oracle_recall import TIE
+from longtail.methods.memoir.presets import resolve
+from longtail.methods.memoir.problem import MemoirProblem, batches_of
+from longtail.methods.memoir.sgd import train
 from longtail.metrics.table import align
 from memoir import problem
 
-ORACLES: dict[str, dict[str, Any]] = {
-    "exact": {},
-    "sw-graph": {"oracle": "sw-graph"},
-    "simple-lsh": {"oracle": "simple-lsh"},
-}
+ORACLES = ("exact", "sw-graph", "simple-lsh")
 CLASSES = (2_000, 5_000, 10_000, 18_000, 50_000, 100_000)
 COLUMNS = ("classes", "rows", "oracle", "weights", "query us", "update us", "recall")
 BATCH = 64
@@ -69,21 +67,19 @@ def rows_of(folder: str | None, n_classes: int) -> tuple[Any, np.ndarray]:
     return synthetic(n_classes)
 
 
-def trained(name: str, X: Any, y: np.ndarray, team: parallel.Team) -> tuple[Any, Problem]:
-    """An oracle after one pass over the rows."""
-    clf = lt.Memoir(n_groups=1, passes=1, batch_size=BATCH, **ORACLES[name])
-    C, settings = int(y.max()) + 1, settings_of(clf)
+def trained(name: str, X: Any, y: np.ndarray, team: parallel.Team) -> tuple[Any, MemoirProblem]:
+    """An oracle after one pass over the rows, and its problem."""
+    C = int(y.max()) + 1
     Y = sp.csr_array((np.ones(len(y), np.int32), y.astype(np.int32), np.arange(len(y) + 1)), shape=(len(y), C))
-    task = Problem.of(X, Y, settings.bias)
-    oracle = clf._oracle(settings, task, team, 0)
-    schedule = schedule_of(settings, clf.eta_step, len(y), C)
-    for _ in train(oracle, task.pairs, schedule, Penalty(0.0, False, False), 0):
+    task = MemoirProblem(X, Y, resolve(lt.Memoir(oracle=name, n_groups=1, max_iter=1, batch_size=BATCH)), seed=0)
+    oracle = task.oracle(team)
+    for _ in train(oracle, task.pairs, task.batches, task.penalty, seed=0):
         pass
     return oracle, task
 
 
 def cost(name: str, X: Any, y: np.ndarray, n_queries: int) -> list[Any]:
-    """A row of the table: queries against frozen weights; then steps, of which the part that is not query is update."""
+    """A row of the table: queries with fixed weights, then batches, whose time without the queries is the update."""
     with parallel.Team(1) as team:
         trained(name, X[:500], y[:500] % 50, team)  # compiles
         oracle, task = trained(name, X, y, team)
@@ -94,27 +90,28 @@ def cost(name: str, X: Any, y: np.ndarray, n_queries: int) -> list[Any]:
                              for at in range(0, len(rows), BATCH)])  # fmt: skip
     query = (time.process_time() - start) / len(rows)
     some = slice(0, 100)
-    best, found = oracle.best(rows[some]), rivals[some]
-    scores = [oracle.weights.scores(oracle.X, rows[some], classes) for classes in (best, found)]
-    recall = float((scores[0] - scores[1] <= 1e-6).mean())
-    weights = oracle.weights.nnz
-    clf = lt.Memoir(n_groups=1, batch_size=BATCH, max_iter=len(rows) // BATCH, **ORACLES[name])
-    schedule = schedule_of(settings_of(clf), clf.eta_step, len(y), int(y.max()) + 1)
-    start, asked = time.process_time(), 0.0
+    best, found = (
+        oracle.vectors.scores(oracle.X, rows[some], classes) for classes in (oracle.best(rows[some]), rivals[some])
+    )
+    recall = float((best - found <= TIE).mean())
+    n_weights = oracle.vectors.nnz
+    parameters = replace(task.parameters, n_batches=len(rows) // BATCH)
+    batches = batches_of(parameters, len(y), int(y.max()) + 1)
+    start, in_queries = time.process_time(), 0.0
     original = oracle.query
 
     def timed(*what: Any) -> np.ndarray:
-        nonlocal asked
+        nonlocal in_queries
         begin = time.process_time()
         answer = original(*what)
-        asked += time.process_time() - begin
+        in_queries += time.process_time() - begin
         return answer
 
     oracle.query = timed
-    for _ in train(oracle, task.pairs, schedule, Penalty(0.0, False, False), 1):
+    for _ in train(oracle, task.pairs, batches, task.penalty, seed=1):
         pass
-    update = (time.process_time() - start - asked) / (schedule.n_iter * BATCH)
-    return [int(y.max()) + 1, len(y), name, weights, 1e6 * query, 1e6 * update, recall]
+    update = (time.process_time() - start - in_queries) / (batches.n_batches * BATCH)
+    return [int(y.max()) + 1, len(y), name, n_weights, 1e6 * query, 1e6 * update, recall]
 
 
 def threads(name: str, X: Any, y: np.ndarray, n_queries: int) -> list[Any]:
@@ -169,7 +166,7 @@ def main() -> None:
         X, y = rows_of(options.folder, n_classes)
         for name in options.oracles:
             rows.append(cost(name, X, y, options.queries))
-            sys.stderr.write(f"{rows[-1]}\n")  # what there is, should the rest take too long
+            sys.stderr.write(f"{rows[-1]}\n")  # so that an interrupted run shows what it has measured
     sys.stdout.write(align(COLUMNS, rows) + "\n")
     if options.plot:
         plot(rows, options.plot)

@@ -4,10 +4,10 @@
     python benchmarks/pd_sparse.py curve FOLDER ... [--output DIR]      precision against size, beside OneVsAll's
     python benchmarks/pd_sparse.py growth FOLDER ... [--output DIR]     a pass against the number of labels, 1x to 8x
 
-Folders as for quality.py. Every row of the table is a process of its own on one thread, with kernels compiled before
-the clock starts. The curve has C fixed to what the defaults choose. Growth takes nested random subsets of the labels
-and the rows that have them, with C = 1; k_A and k_W are the mean numbers of active labels per row and of weights per
-feature in use. Plots need the `plot` extra.
+Folders are the same as for quality.py. Every row of the table comes from a process of its own on one thread, with
+kernels compiled before the clock starts. The curve uses the C that the defaults choose. Growth takes nested random
+subsets of the labels and the rows that have them, with C = 1. k_A is the mean number of active labels per row and k_W
+the mean number of weights per feature in use. Plots need the `plot` extra.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 import longtail as lt
+from longtail.methods.pd_sparse import STAGES
 from quality import load
 
 LAMS = (0.1, 0.05, 0.02, 0.01, 0.003)  # times C
@@ -63,7 +66,7 @@ def table_row(folder: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         clf.save(f"{scratch}/model")
         size = store.model_size(f"{scratch}/model") / 1e6
-    last = [done for done in clf.history_ if done.stage in ("train", "refit")][-1]
+    last = np.flatnonzero(np.isin(clf.training_.pass_stage, [STAGES.index("train"), STAGES.index("refit")]))[-1]
     return {
         "data": Path(folder).name,
         "N": train.n_samples,
@@ -78,8 +81,8 @@ def table_row(folder: str) -> dict[str, Any]:
         "C": clf.C_,
         "lam": round(clf.lam_, 4),
         "passes": clf.n_iter_,
-        "k_A": round(last.k_A, 2),
-        "k_W": round(last.k_W, 2),
+        "k_A": round(float(clf.training_.pass_k_A[last]), 2),
+        "k_W": round(float(clf.training_.pass_k_W[last]), 2),
     }
 
 
@@ -91,7 +94,7 @@ def in_own_process(folder: str) -> dict[str, Any]:
 
 
 def curve(folder: str) -> list[dict[str, Any]]:
-    """Precision and size of both methods as their knobs are turned."""
+    """Precision and size of both methods for several values of lam and prune."""
     train, test = load(folder)
     rows = []
     C = lt.PDSparse(n_jobs=1, max_iter=1, post_solve=False).fit(train).C_
@@ -123,9 +126,12 @@ def growth(folder: str, passes: int = 3) -> list[dict[str, Any]]:
         clocks = []
         for number in (passes - 1, passes):
             start = time.process_time()
-            clf = lt.PDSparse(1.0, validation=0, max_iter=number, tol=0, post_solve=False, n_jobs=1).fit(X, Y)
+            clf = lt.PDSparse(1.0, early_stopping=False, max_iter=number, tol=0, post_solve=False, n_jobs=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the number of passes is fixed
+                clf.fit(X, Y)
             clocks.append(time.process_time() - start)
-        seconds, last = max(clocks[1] - clocks[0], 0.0), clf.history_[-1]
+        seconds = max(clocks[1] - clocks[0], 0.0)
         rows.append(
             {
                 "data": Path(folder).name,
@@ -133,7 +139,7 @@ def growth(folder: str, passes: int = 3) -> list[dict[str, Any]]:
                 "rows": len(some),
                 "pass s": round(seconds, 2),
                 "us/row": round(1e6 * seconds / len(some), 1),
-                "k_A": round(last.k_A, 2),
+                "k_A": round(float(clf.training_.pass_k_A[-1]), 2),
                 "k_W": round(clf.model_.W.nnz / used, 2),
             }
         )

@@ -4,12 +4,12 @@
                                 [--plots FOLDER]
 
 FOLDERs are those of quality.py; without one, the ICD-10-CM corpus of the demo is used. Every start is run by the plain
-Newton solver, to the stopping rule of the papers, and by the dual solver, which takes its first rows from it (its steps
-are rounds, its active rows those at the end). Each row is a process of its own, and kernels
-are compiled before the clock starts. Seconds are wall clock and CPU (user + system, all threads). --labels trains and
-scores the first N labels only: enough for ratios. The plots show, for Newton, milliseconds, steps and active rows of
-labels against their number of positives, and the share of rows that are active at each step (labels that are solved
-have left): both from at most SAMPLE labels, solved one by one.
+Newton solver, to the stopping rule of the papers, and by the dual solver, which chooses its first rows by it (its steps
+are rounds, its active rows those at the end). Each row of the table is a process of its own, and kernels are compiled
+before the clock starts. Seconds are wall clock and CPU (user + system, all threads). --labels trains and scores the
+first N labels only, which is enough for ratios. The plots show, for Newton, milliseconds, steps and active rows of
+labels against their number of positives, and the share of rows that are active at each step among the labels that are
+not solved yet. Both come from at most SAMPLE labels, solved one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quality import load, warm_up
 STARTS = ("zero", "bias", "ova-primal", "tree", "msi")
 SOLVERS = ("newton", "dual")
 SAMPLE = 200  # labels that are solved one by one for the plots
-STEPS = 12  # of Newton that are looked at
+STEPS = 12  # Newton steps in the plot
 PRECISION = ("P@1", "P@3", "P@5")
 COLUMNS = ("data", "solver", "start", "labels", "train s", "train CPU s", "ratio", "steps", "active rows", *PRECISION)
 FIGURES = {"ms": "milliseconds per label", "steps": "Newton steps", "active rows": "mean active rows"}
@@ -49,7 +49,8 @@ def measure(folder: str, row: str, loss: str, n_labels: int | None, n_jobs: int 
     clf = lt.OneVsAll(**params).fit(train.X, Y)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     scores = metrics.evaluate(truth, clf.predict_topk(test.X, k=5), train_Y=Y)
-    outcome, labels = clf.outcome_, np.random.default_rng(0).permutation(Y.shape[1])[:SAMPLE]
+    record = clf.training_
+    labels = np.random.default_rng(0).permutation(Y.shape[1])[:SAMPLE]
     return {
         "data": Path(folder).name,
         "solver": solver,
@@ -57,30 +58,38 @@ def measure(folder: str, row: str, loss: str, n_labels: int | None, n_jobs: int 
         "labels": Y.shape[1],
         "train s": round(wall, 2),
         "train CPU s": round(cpu, 2),
-        "steps": round(float(outcome.n_iter.mean()), 2),
-        "active rows": round(float(outcome.n_active.mean()), 1),
+        "steps": round(float(record.n_iter.mean()), 2),
+        "active rows": round(float(record.n_active.mean()), 1),
         **{name: round(100 * scores[name], 2) for name in PRECISION},
-        "unsolved": int((~outcome.converged).sum()),
+        "unsolved": int((~record.converged).sum()),
         **(one_by_one(clf, train.X, Y, np.sort(labels)) if plots and solver == "newton" else {}),
     }
 
 
 def one_by_one(clf: Any, X: Any, Y: Any, labels: Any) -> dict[str, Any]:
-    """What the plots of one start show: labels are solved one at a time, once by the clock and once step by step."""
+    """What the plots of one start show: labels are solved one at a time, once by the clock and once step by step.
+
+    With "tree", the labels above the chosen ones in the label tree are solved, too.
+    """
     import numpy as np
 
-    newton, figures, active_at = clf._solver(X, Y), [], [[] for _ in range(STEPS)]
-    for chunk, W in newton.start.walk(labels):
+    from longtail.methods.one_vs_all.order import walk
+
+    problem = clf._problem(X, Y)
+    wanted = with_parents(problem.item_of()[labels], problem.parent)
+    figures, active_at = [], [[] for _ in range(STEPS)]
+    for chunk, W in walk(problem, problem.start, wanted, problem.parent):
         for b in range(len(chunk)):
-            w, started = W[b : b + 1].copy(), time.thread_time()
-            steps, active = newton_on(newton, chunk[b : b + 1], w, newton.max_iter)
+            label, w = chunk[b : b + 1], W[b : b + 1].copy()
+            started = time.thread_time()
+            steps, active = newton_on(problem, label, w, problem.max_iter)
             figures.append((chunk[b], 1000 * (time.thread_time() - started), steps, active))
             for at in active_at:
-                steps, active = newton_on(newton, chunk[b : b + 1], W[b : b + 1], 1)
+                steps, active = newton_on(problem, label, W[b : b + 1], 1)
                 if steps == 0:
                     break
                 at.append(active / X.shape[0])
-            W[b] = w  # the start may go on from the solution
+            W[b] = w  # labels below this one begin at its solution
     solved, milliseconds, steps, active = np.array(figures).T
     positives = np.bincount(Y.indices, minlength=Y.shape[1])[solved.astype(int)]
     named = {"ms": milliseconds, "steps": steps, "active rows": active}
@@ -90,19 +99,27 @@ def one_by_one(clf: Any, X: Any, Y: Any, labels: Any) -> dict[str, Any]:
     }
 
 
-def newton_on(newton: Any, label: Any, W: Any, max_iter: int) -> tuple[int, float]:
-    """Solve one label from W, in place, in at most so many steps; returns the steps and their mean active rows."""
+def with_parents(labels: Any, parent: Any) -> Any:
+    """These labels and all labels above them, each once, in order."""
     import numpy as np
 
-    from longtail.methods.one_vs_all.newton import LOSSES
-    from longtail.methods.one_vs_all.newton_kernels import newton_block
+    found = np.unique(labels)
+    while True:
+        above = parent[found]
+        larger = np.union1d(found, above[above >= 0])
+        if len(larger) == len(found):
+            return found
+        found = larger
 
-    p, status, steps, figures = newton.problem, np.empty(1, np.int8), np.empty(1, np.int32), np.empty((1, 4))
-    newton_block(
-        *p.X, p.bias, LOSSES[newton.loss], p.rows_of, p.rows_indptr, p.weights, label, p.x_sum, newton.C,
-        newton.tol, max_iter, *p.newton_space(), W, status, steps, figures,
-    )  # fmt: skip
-    return int(steps[0]), float(figures[0, 3])
+
+def newton_on(problem: Any, label: Any, W: Any, max_iter: int) -> tuple[int, float]:
+    """Solve one label from W, in place, in at most `max_iter` steps; returns the steps and their mean active rows."""
+    from longtail.methods.one_vs_all import newton_kernels as kernels
+
+    rule = problem.newton_rule(problem.tol)._replace(max_iter=max_iter)
+    space, out = kernels.newton_space(problem.n_samples, problem.D), kernels.newton_output(1)
+    kernels.newton_block(problem.X, problem.positives, label, problem.x_sum, rule, space, W, out)
+    return int(out.n_iter[0]), float(out.figures[0, 3])
 
 
 def by_positives(positives: Any, figures: dict[str, Any]) -> dict[str, list[float]]:
@@ -173,9 +190,9 @@ def plot(rows: list[dict[str, Any]], folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", default=["icd-10-cm"])
-    parser.add_argument("--starts", nargs="+", default=STARTS, help="starts, with options if need be: msi:t=-3")
+    parser.add_argument("--starts", nargs="+", default=STARTS, help="starts, perhaps with options: msi:t=-3")
     parser.add_argument("--loss", default="squared_hinge")
-    parser.add_argument("--labels", type=int, help="train the first so many labels only")
+    parser.add_argument("--labels", type=int, help="train this number of labels only, the first ones")
     parser.add_argument("--jobs", type=int, default=2, help="threads")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--plots", type=Path, help="also draw a picture per dataset into this folder")

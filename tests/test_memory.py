@@ -49,18 +49,18 @@ def sparse(n_columns: int) -> sp.csr_array:
 @pytest.mark.parametrize("method", METHODS.values())
 def test_headers_that_promise_too_many_labels_are_refused(method, monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: 16e9)
-    with pytest.raises(InputError, match=r"2,147,483,646 labels take .* correct their number in the header"):
+    with pytest.raises(InputError, match=r"2,147,483,646 labels need .* correct the number in the file"):
         method().fit(sparse(4), sparse(2**31 - 2))
 
 
 @pytest.mark.parametrize("method", METHODS.values())
 def test_headers_that_promise_too_many_features_are_refused(method, monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: 16e9)
-    with pytest.raises(InputError, match=r"2,147,483,646 features take .* correct their number in the header"):
+    with pytest.raises(InputError, match=r"2,147,483,646 features need .* correct the number in the file"):
         method().fit(sparse(2**31 - 2), sparse(4))
 
 
-@pytest.mark.parametrize("what", ["feature_bytes", "label_bytes"])
+@pytest.mark.parametrize("what", ["features", "labels"])
 @pytest.mark.parametrize(
     "clf",
     [
@@ -74,7 +74,7 @@ def test_headers_that_promise_too_many_features_are_refused(method, monkeypatch)
     ids=str,
 )
 def test_no_method_refuses_columns_that_it_would_not_take_the_memory_for(clf, what):
-    shapes = {"feature_bytes": (300_000, 4), "label_bytes": (4, 60_000)}[what]
+    shapes = {"features": (300_000, 4), "labels": (4, 60_000)}[what]
     clf.set_params(n_jobs=1).fit(sparse(4), sparse(4))  # compiles
     tracemalloc.start()
     try:
@@ -82,11 +82,12 @@ def test_no_method_refuses_columns_that_it_would_not_take_the_memory_for(clf, wh
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak > getattr(clf, what) * max(shapes)
+    per_feature, per_label = clf._column_bytes()
+    assert peak > {"features": per_feature, "labels": per_label}[what] * max(shapes)
 
 
 def test_a_model_for_too_many_features_does_not_predict(monkeypatch):
     clf = lt.OneVsAll().fit(sparse(5), sparse(4))
     monkeypatch.setattr(memory, "free", lambda: 99.0)
-    with pytest.raises(InputError, match=r"5 features take .* train on fewer"):
+    with pytest.raises(InputError, match=r"5 features need .* train on fewer"):
         clf.predict_topk(sparse(5))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from longtail.data import Dataset as Dataset
     from longtail.data import TextFeatures as TextFeatures
     from longtail.data.read import read as read
+    from longtail.data.split import LabelKFold as LabelKFold
+    from longtail.methods import Ensemble as Ensemble
     from longtail.methods import Mach as Mach
     from longtail.methods import Memoir as Memoir
     from longtail.methods import OneVsAll as OneVsAll
@@ -30,10 +32,13 @@ if TYPE_CHECKING:
     from longtail.models import HashedModel as HashedModel
     from longtail.models import LinearModel as LinearModel
     from longtail.topk import TopK as TopK
+    from longtail.tuning import tune as tune
 
 _HOME = {
     "Dataset": "longtail.data",
+    "Ensemble": "longtail.methods",
     "HashedModel": "longtail.models",
+    "LabelKFold": "longtail.data.split",
     "LinearModel": "longtail.models",
     "Mach": "longtail.methods",
     "Memoir": "longtail.methods",
@@ -43,6 +48,7 @@ _HOME = {
     "TopK": "longtail.topk",
     "load": "longtail.methods",
     "read": "longtail.data",
+    "tune": "longtail.tuning",
 }
 
 __all__ = [*_HOME, "errors", "metrics"]

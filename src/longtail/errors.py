@@ -4,6 +4,7 @@
     ├── InputError (ValueError)      an array, a label list or a parameter that cannot be used
     ├── DataError (ValueError)       a data file that cannot be read; knows file, line and column
     ├── ModelError                   a model or dataset folder that is absent, damaged or unsafe; knows the file
+    ├── RunError                     training that could not be finished; knows which blocks failed
     └── MissingExtra (ImportError)   an optional package is not installed
 
 A message says what was asked, what was found and what to do. The command line prints it as one line and exits with 1.
@@ -39,6 +40,15 @@ class ModelError(LongtailError):
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         self.path, self.reason = os.fspath(path), reason
         super().__init__(f"{self.path}: {reason}")
+
+
+class RunError(LongtailError):
+    """Training that could not be finished. `blocks` maps the numbers of the blocks that were not solved to the reason;
+    it is empty if no single block is to blame."""
+
+    def __init__(self, message: str, blocks: dict[int, str] | None = None) -> None:
+        self.blocks = blocks or {}
+        super().__init__(message)
 
 
 class MissingExtra(LongtailError, ImportError):  # noqa: N818 - says what is wrong without a suffix

@@ -19,34 +19,30 @@ header agrees with the manifest, and the CRC-32 of its bytes. What the numbers m
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-import secrets
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
 
+from longtail import sealed
 from longtail.errors import ModelError
 
 FORMAT = 1
-MAX_MANIFEST_BYTES = 1 << 20
 MAX_ARRAYS = 64
 MAX_HEADER_BYTES = 4096
 DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "<u2")  # the dtypes that an array file may have
 _ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _FILE_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_]{0,39})-([0-9a-f]{8})\.npy")
-_TEMPORARY = re.compile(r"\.longtail-[0-9a-f]{16}\.tmp")
 _MAGIC = b"\x93NUMPY\x01\x00"  # the first bytes of an .npy file
 _ALIGNMENT = 64  # the length of its header is a multiple of this
-_SEAL = "~crc32"  # the last member of a manifest, because "~" sorts last
 _ENTRY_KEYS = {"file", "bytes", "crc32", "dtype", "shape"}
 
 
@@ -56,10 +52,13 @@ class Kind:
 
     noun: str
     manifest: str
+    beside: tuple[str, ...] = ()  # names that may stand beside manifest and arrays, and are left alone
 
 
 MODEL = Kind("model", "model.json")
 DATASET = Kind("dataset", "dataset.json")
+DATA = Kind("copy of the training data", "data.json")  # for the workers of a run
+RUN = Kind("run", "run.json", beside=("lock", "events.jsonl", "parts", "data"))
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -89,15 +88,16 @@ def write(
             root, f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a {kind.noun} folder may hold"
         )
     old = _listed(root, kind)
-    with _os_errors(root, f"cannot write the {kind.noun}"):
+    with sealed.os_errors(root, f"cannot write the {kind.noun}"):
         root.mkdir(parents=True, exist_ok=True)
         entries = {name: _write_array(root, name, array) for name, array in arrays.items()}
-        text = _manifest_bytes({"format": FORMAT, "kind": kind.noun, "meta": dict(meta), "arrays": entries})
-        if len(text) > MAX_MANIFEST_BYTES:
+        text = sealed.seal({"format": FORMAT, "kind": kind.noun, "meta": dict(meta), "arrays": entries})
+        if len(text) > sealed.MAX_MANIFEST_BYTES:
             raise ModelError(
-                root / kind.manifest, f"{len(text):,} bytes of meta data are over the limit of {MAX_MANIFEST_BYTES:,}"
+                root / kind.manifest,
+                f"{len(text):,} bytes of meta data are over the limit of {sealed.MAX_MANIFEST_BYTES:,}",
             )
-        _write_atomically(root, lambda file: file.write(text), lambda: kind.manifest)
+        sealed.write_atomically(root, lambda file: file.write(text), lambda: kind.manifest)
     keep = {entry["file"] for entry in entries.values()}
     with suppress(OSError):  # the folder is complete; the next save tries again to remove what remains
         for path in root.iterdir():
@@ -111,14 +111,14 @@ def check_target(root: Path, kind: Kind) -> None:
         raise ModelError(
             root, f"a {kind.noun} is saved as a folder, but a file of this name exists; choose another name"
         )
-    with _os_errors(root, f"cannot write the {kind.noun}"):
+    with sealed.os_errors(root, f"cannot write the {kind.noun}"):
         if holds(root, kind):
-            raw = _plain_bytes(root / kind.manifest, MAX_MANIFEST_BYTES)
-            if _SEAL.encode() not in raw and not raw.startswith(b'{\n "arrays": {'):
+            raw = sealed.plain_bytes(root / kind.manifest, sealed.MAX_MANIFEST_BYTES)
+            if sealed.SEAL.encode() not in raw and not raw.startswith(b'{\n "arrays": {'):
                 raise ModelError(
                     root / kind.manifest, "was not written by longtail; choose another folder, or remove the file"
                 )
-        elif os.path.isdir(root) and not all(_is_leftover(path) for path in root.iterdir()):
+        elif os.path.isdir(root) and not all(path.name in kind.beside or _is_leftover(path) for path in root.iterdir()):
             raise ModelError(
                 root,
                 f"the folder is not empty and holds no {kind.noun}; choose a new or empty folder for the {kind.noun}",
@@ -136,21 +136,12 @@ def _listed(root: Path, kind: Kind) -> set[str]:
 def _is_leftover(path: Path) -> bool:
     """Whether an unfinished save left `path`: a temporary file, or an array whose name contains its right CRC-32."""
     match = _FILE_NAME.fullmatch(path.name)
-    if not (match or _TEMPORARY.fullmatch(path.name)) or not stat.S_ISREG(os.lstat(path).st_mode):
+    if not (match or sealed.TEMPORARY.fullmatch(path.name)) or not stat.S_ISREG(os.lstat(path).st_mode):
         return False
     if match is None:
         return True
     with open(path, "rb") as file:
-        return _crc(file) == int(match[2], 16)
-
-
-@contextmanager
-def _os_errors(path: Path, problem: str) -> Iterator[None]:
-    """Turn an OSError into a ModelError about the file that it names, or else about `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise ModelError(error.filename or path, f"{problem}: {error.strerror or error}") from error
+        return sealed.crc(file) == int(match[2], 16)
 
 
 def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
@@ -167,7 +158,7 @@ def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
         checked = _Checked(file)
         np.lib.format.write_array(cast(IO[bytes], checked), array, version=(1, 0), allow_pickle=False)
 
-    file_name = _write_atomically(root, fill, lambda: f"{name}-{checked.crc:08x}.npy")
+    file_name = sealed.write_atomically(root, fill, lambda: f"{name}-{checked.crc:08x}.npy")
     return {
         "file": file_name,
         "bytes": checked.size,
@@ -175,40 +166,6 @@ def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
         "dtype": array.dtype.str,
         "shape": list(array.shape),
     }
-
-
-def _write_atomically(root: Path, fill: Any, name: Any) -> str:
-    """Write a temporary file, fsync it, rename it, and fsync the folder. On any error the temporary file is removed."""
-    temporary = root / f".longtail-{secrets.token_hex(8)}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        final: str = name()
-        os.replace(temporary, root / final)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(root)
-    return final
-
-
-def _sync_folder(root: Path) -> None:
-    if os.name == "nt":  # Windows cannot open a folder to sync it
-        return
-    handle = os.open(root, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _manifest_bytes(body: Mapping[str, Any]) -> bytes:
-    """The bytes of a manifest, with the CRC-32 of all other members as its last member."""
-    plain = json.dumps(body, indent=1, sort_keys=True, allow_nan=False)
-    sealed = {**body, _SEAL: zlib.crc32(plain.encode())}
-    return (json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -249,49 +206,47 @@ def _read_manifest(root: Path, kind: Kind) -> dict[str, Any]:
         found = "is a file, not a folder" if os.path.lexists(root) else "does not exist"
         raise ModelError(root, f"{found}; a {kind.noun} is a folder with a {kind.manifest}")
     try:
-        raw = _plain_bytes(path, limit=MAX_MANIFEST_BYTES)
+        raw = sealed.plain_bytes(path, limit=sealed.MAX_MANIFEST_BYTES)
     except ModelError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
         reason = f"holds no {kind.manifest}, so no complete {kind.noun}; was it saved to the end?"
         raise ModelError(root, reason) from None
-    try:
-        body = json.loads(raw)
-        seal = body.pop(_SEAL)
-        intact = _manifest_bytes(body) == raw and type(seal) is int
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
-        intact = False
-    if not intact:
+    body = sealed.unseal(raw)
+    if body is None:
         raise ModelError(path, f"is damaged or was edited by hand; save the {kind.noun} again or restore the file")
     if body.get("format") != FORMAT:
         raise ModelError(
             path,
-            f"has format {_shown(body.get('format'))}, but this version reads format {FORMAT}; upgrade longtail",
+            f"has format {sealed.shown(body.get('format'))}, but this version reads format {FORMAT}; upgrade longtail",
         )
     if body.get("kind") != kind.noun:
-        raise ModelError(path, f"describes a {_shown(body.get('kind'))}, not a {kind.noun}")
+        raise ModelError(path, f"describes a {sealed.shown(body.get('kind'))}, not a {kind.noun}")
     if not isinstance(body.get("meta"), dict) or not isinstance(body.get("arrays"), dict):
         raise ModelError(path, "lacks the members 'meta' and 'arrays'")
     if len(body["arrays"]) > MAX_ARRAYS:
         raise ModelError(path, f"lists {len(body['arrays']):,} arrays; at most {MAX_ARRAYS} are allowed")
     for name, entry in body["arrays"].items():
         _check_entry(path, name, entry)
-    return cast(dict[str, Any], body)
+    return body
 
 
 def _check_entry(path: Path, name: str, entry: Any) -> None:
     if not isinstance(entry, dict) or set(entry) != _ENTRY_KEYS:
-        raise ModelError(path, f"entry {_shown(name)} must have exactly the members {', '.join(sorted(_ENTRY_KEYS))}")
+        members = ", ".join(sorted(_ENTRY_KEYS))
+        raise ModelError(path, f"entry {sealed.shown(name)} must have exactly the members {members}")
     match = _FILE_NAME.fullmatch(entry["file"]) if isinstance(entry["file"], str) else None
     if not match or match[1] != name:
-        raise ModelError(path, f"entry {_shown(name)} names the file {_shown(entry['file'])}, not <entry>-<crc32>.npy")
+        found = sealed.shown(entry["file"])
+        raise ModelError(path, f"entry {sealed.shown(name)} names the file {found}, not <entry>-<crc32>.npy")
     numbers = [entry["bytes"], entry["crc32"]]
     if not isinstance(entry["shape"], list) or len(entry["shape"]) not in (1, 2):
         raise ModelError(path, f"entry {name!r} must have a shape of one or two numbers")
     if any(type(number) is not int or not 0 <= number < 1 << 62 for number in numbers + entry["shape"]):
         raise ModelError(path, f"entry {name!r} has a size that is not a whole number from 0 to 2^62")
     if entry["dtype"] not in DTYPES:
-        raise ModelError(path, f"entry {name!r} has dtype {_shown(entry['dtype'])}; allowed are {', '.join(DTYPES)}")
+        found = sealed.shown(entry["dtype"])
+        raise ModelError(path, f"entry {name!r} has dtype {found}; allowed are {', '.join(DTYPES)}")
     if entry["crc32"] != int(match[2], 16):
         raise ModelError(path, f"entry {name!r} has a crc32 that differs from the one in its file name")
 
@@ -303,13 +258,13 @@ def _read_array(root: Path, entry: dict[str, Any], mmap: bool) -> np.ndarray:
     offset = entry["bytes"] - count * dtype.itemsize
     if not 0 < offset <= MAX_HEADER_BYTES or offset % _ALIGNMENT:
         raise ModelError(path, f"{entry['bytes']:,} bytes cannot hold shape {shape} of {dtype}")
-    with _open_plain(path) as file, _os_errors(path, "cannot be read"):
+    with sealed.open_plain(path) as file, sealed.os_errors(path, "cannot be read"):
         found = os.fstat(file.fileno()).st_size
         if found != entry["bytes"]:
             raise ModelError(path, f"has {found:,} bytes, but the manifest promises {entry['bytes']:,}; copy it again")
         if not _is_header(file.read(offset), shape, dtype):
             raise ModelError(path, f"its header does not describe {shape} of {dtype}, as the manifest does")
-        if _crc(file) != entry["crc32"]:
+        if sealed.crc(file) != entry["crc32"]:
             raise ModelError(path, "its checksum is wrong; the file is damaged, restore it from a copy")
         try:
             if mmap and count:
@@ -328,35 +283,3 @@ def _is_header(head: bytes, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     fields = f"{{'descr': {dtype.str!r}, 'fortran_order': False, 'shape': {shape!r}, }}"
     length = int.from_bytes(head[8:10], "little")
     return head[:8] == _MAGIC and length == len(head) - 10 and head[10:].rstrip(b" \n") == fields.encode()
-
-
-def _open_plain(path: Path) -> IO[bytes]:
-    """Open a regular file; ModelError for a link, folder, pipe or device."""
-    try:
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise ModelError(path, "is not a plain file")
-        return open(path, "rb")
-    except OSError as error:
-        raise ModelError(path, f"cannot be opened: {error.strerror or error}") from error
-
-
-def _plain_bytes(path: Path, limit: int) -> bytes:
-    with _open_plain(path) as file, _os_errors(path, "cannot be read"):
-        raw = file.read(limit + 1)
-    if len(raw) > limit:
-        raise ModelError(path, f"is larger than {limit:,} bytes, the limit for a manifest")
-    return raw
-
-
-def _shown(value: Any) -> str:
-    """A value from a manifest that cannot be trusted, short enough for a message of one line."""
-    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 64 else "a huge number"
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _crc(file: IO[bytes]) -> int:
-    file.seek(0)
-    crc = 0
-    while chunk := file.read(1 << 20):
-        crc = zlib.crc32(chunk, crc)
-    return crc

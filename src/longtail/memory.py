@@ -60,6 +60,6 @@ def must_fit(count: int, what: str, bytes_each: int, remedy: str) -> None:
     needed, available = float(count) * bytes_each, free()
     if needed > available:
         raise InputError(
-            f"{count:,} {what} need {needed / 1e9:.1f} GB at {bytes_each} bytes each, even if unused, but "
+            f"{count:,} {what} need {needed / 1e9:.1f} GB at {bytes_each} bytes each, but "
             f"{available / 1e9:.1f} GB of memory are free; {remedy}"
         )

@@ -13,10 +13,22 @@ class TopK:
 
     labels : (n_samples, k) int32, column numbers of Y.
     scores : (n_samples, k) float32, the scores of these labels.
+    probabilities : (n_samples, k) float32, how likely each label is right. None if the model is not calibrated.
     """
 
     labels: np.ndarray
     scores: np.ndarray
+    probabilities: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def values(self) -> np.ndarray:
+        """Probabilities if there are some, else scores: what thresholds are compared with."""
+        return self.scores if self.probabilities is None else self.probabilities
+
+    def first(self, k: int) -> TopK:
+        """The k best labels only."""
+        probabilities = None if self.probabilities is None else self.probabilities[:, :k]
+        return TopK(self.labels[:, :k], self.scores[:, :k], probabilities)

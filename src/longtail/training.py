@@ -127,10 +127,10 @@ class Training:
         facts["training time"] = f"{self.wall_seconds:,.1f} s, {self.cpu_seconds:,.1f} s of CPU"
         if np.isfinite(self.peak_bytes):
             facts["peak memory"] = f"{self.peak_bytes / 1e6:,.0f} MB"
-        for name, values in self.figures.items():
+        for name, values in sorted(self.figures.items()):
             facts[name.replace("_", " ")] = _summary(values)
         if self.settings:
-            facts["settings"] = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+            facts["settings"] = ", ".join(f"{name}={value}" for name, value in sorted(self.settings.items()))
         return facts
 
     def as_dict(self) -> dict[str, Any]:
@@ -181,7 +181,8 @@ class Training:
             if array.dtype.str not in _FIGURE_DTYPES:
                 raise ModelError(where, f"figure_{name} has dtype {array.dtype.str}, not {', '.join(_FIGURE_DTYPES)}")
         scalars = {name: _number(timing.get(name), name, where) for name in _SCALARS}
-        return cls(unit, figures=figures, settings=settings, **parts, **scalars)
+        fields: dict[str, Any] = {**parts, **scalars}
+        return cls(unit, figures=figures, settings=settings, **fields)
 
 
 def is_timing(name: str) -> bool:

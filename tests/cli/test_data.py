@@ -45,5 +45,5 @@ def test_split_needs_a_place(run, files):
     result = run("data", files / "train.txt", "--split", "0.5")
     assert (result.exit_code, result.stderr) == (
         2,
-        "Error: --split needs --save FOLDER, the place for the two parts\n",
+        "Error: --split needs --save FOLDER, which says where the two parts go\n",
     )

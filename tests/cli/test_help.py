@@ -18,7 +18,10 @@ from longtail.cli import options
 from longtail.methods import METHODS
 from tests.cli.conftest import PROGRAM, environment
 
-VERBS = ("train", "predict", "evaluate", "inspect", "explain", "data", "serve", "warmup", "demo")
+VERBS = (
+    "train", "runs", "predict", "evaluate", "inspect", "explain", "thresholds", "rules", "tune", "data", "serve",
+    "warmup", "demo",
+)  # fmt: skip
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "rich", "matplotlib")
 
 
@@ -88,7 +91,7 @@ class Slow(lt.OneVsAll):
         super().__init__()
         self.patience, self.eager = patience, eager
 
-    def check_parameters(self) -> None:
+    def _check_parameters(self) -> None:
         check.number(self, "patience", least=1, whole=True)
 
 
@@ -156,11 +159,11 @@ def test_completion_is_offered():
 
 
 def test_every_option_in_the_documentation_exists(good):
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
     helps = {verb: good(verb, "--help") for verb in VERBS} | {"": good("--help")}
     helps["train"] = " ".join(good("train", "--method", method, "--help") for method in METHODS)
     assert [verb for verb in VERBS if f"## {verb}" not in page] == []
     assert {flag for flag in re.findall(r"--[a-zA-Z-]*[a-zA-Z]", page) if flag not in " ".join(helps.values())} == set()
-    for verb, words in re.findall(r"^longtail (\w+)(.*)", page, re.MULTILINE):
+    for verb, words in re.findall(r"^\$ longtail (\w+)(.*)", page, re.MULTILINE):
         for flag in re.findall(r" (--[a-zA-Z-]+)", words):
             assert flag in helps[verb], f"longtail {verb} has no {flag}"

@@ -17,7 +17,7 @@ def model(files, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("mach") / "model"
     words = ["train", files / "train.jsonl", folder, "--method", "mach", "--n-buckets", "5", "--n-repetitions", "7"]
-    more = ["--n-epochs", "60", "--weights", "float32", "--random-state", "4", "--json"]
+    more = ["--max-iter", "60", "--weights", "float32", "--random-state", "4", "--json"]
     result = CliRunner().invoke(app, [str(word) for word in [*words, *more]])
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["weights"] > 0

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail import folder
+from longtail import sealed
 from longtail.cli import train as verb
 
 
 def test_saves_the_model_and_tells_its_size(good, files, tmp_path):
     out = good("train", files / "train.jsonl", tmp_path / "model")
     clf = lt.load(tmp_path / "model")
-    facts = dict(line.split(maxsplit=1) for line in out.splitlines() if not line.startswith("labels stopped"))
+    facts = dict(line.split(maxsplit=1) for line in out.splitlines())
     assert (facts["rows"], facts["labels"], facts["features"]) == ("60", "6", str(clf.model_.n_features))
     assert clf.classes_.tolist() == ["APPLE", "BRIDGE", "CAT", "DRUM", "ENGINE", "FOREST"]
-    assert "labels stopped early  0" in out
+    assert facts["training"] == "6 labels reached the tolerance"
     assert str(tmp_path / "model") in facts["model"]
 
 
@@ -30,7 +30,8 @@ def test_json_has_every_figure(good, files, tmp_path):
     assert result["weights"] == lt.load(tmp_path / "model").model_.W.nnz
     on_disk = sum(path.stat().st_size for path in (tmp_path / "model").iterdir())
     assert result["model_bytes"] == on_disk
-    assert {"read_seconds", "train_seconds", "save_seconds", "labels_stopped_early"} <= set(result)
+    assert {"read_seconds", "train_seconds", "save_seconds"} <= set(result)
+    assert result["training"]["status"] == {"converged": 6}
 
 
 def test_gives_the_same_model_as_the_library(good, files, tmp_path):
@@ -117,21 +118,23 @@ def test_labels_that_stop_early_are_one_warning_and_a_figure(run, tmp_path):
     options = ["--max-iter", "1", "--tol", "1e-9", "--C", "100", "--json"]
     result = run("train", tmp_path / "noise.txt", tmp_path / "model", *options)
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["labels_stopped_early"] == 4
-    assert result.stderr.startswith("Warning: 4 of 4 labels stopped before the tolerance was reached")
+    assert sum(json.loads(result.stdout)["training"]["status"].values()) == 4
+    assert result.stderr.startswith(
+        "Warning: 4 labels stopped at max_iter before reaching the tolerance; increase max_iter"
+    )
     assert result.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("moment", [0, 2, 3])
 def test_ctrl_c_while_saving_leaves_nothing(run, files, tmp_path, monkeypatch, moment):
-    write, calls = folder._write_atomically, iter(range(99))
+    write, calls = sealed.write_atomically, iter(range(99))
 
     def interrupted(*words):
         if next(calls) == moment:
             raise KeyboardInterrupt
         return write(*words)
 
-    monkeypatch.setattr(folder, "_write_atomically", interrupted)
+    monkeypatch.setattr(sealed, "write_atomically", interrupted)
     result = run("train", files / "train.txt", tmp_path / "new" / "model")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Interrupted.\n")
     assert not (tmp_path / "new" / "model").exists()

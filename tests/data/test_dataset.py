@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array, csr_array, csr_matrix
 from sklearn.exceptions import NotFittedError
 
-from longtail import folder
+from longtail import folder, sealed
 from longtail.data.dataset import Dataset
 from longtail.data.text_features import TextFeatures
 from longtail.errors import InputError, ModelError
@@ -370,7 +370,7 @@ def resealed(path: Path, change) -> None:
     body = json.loads(manifest.read_text())
     del body["~crc32"]
     change(body)
-    manifest.write_bytes(folder._manifest_bytes(body))
+    manifest.write_bytes(sealed.seal(body))
 
 
 def stored(path: Path, name: str, array: np.ndarray) -> None:

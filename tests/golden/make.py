@@ -2,8 +2,8 @@
 
     python -m tests.golden.make
 
-Folders of a format version are written once, committed and never written again: `test_golden.py` proves that every later
-version still reads them and gives the same answers.
+Folders of a format version are written once, committed and never written again. `test_golden.py` proves that every
+later version still reads them and gives the same answers.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longtail.models.hash_kernels import hash_labels
 from longtail.models.hashing import Hashes, indistinguishable_pairs
 from tests.methods.mach import reference
 
@@ -20,6 +21,11 @@ def test_the_table_is_the_formula(a, b, n_labels, n_buckets):
     assert table.dtype == (np.uint8 if n_buckets <= 256 else np.uint16)
     assert table[:, 0].tolist() == [reference.bucket(a, b, label, n_buckets) for label in range(n_labels)]
     assert table[:, 1].tolist() == [label % n_buckets for label in range(n_labels)]
+    later = np.empty((5, 1), np.uint16)
+    hash_labels(np.array([a], np.uint64), np.array([b], np.uint64), np.uint64(n_buckets), 10**6, later)
+    assert later[:, 0].tolist() == [
+        reference.bucket(a, b, label, n_buckets) % 2**16 for label in range(10**6, 10**6 + 5)
+    ]
 
 
 @pytest.mark.parametrize("n_buckets", [2, 10, 32, 300])

@@ -1,4 +1,4 @@
-"""A file system that fails at the Nth call: every way in which longtail.folder touches the disk passes through `at`."""
+"""A file system that fails at the Nth call: every way in which folders touch the disk passes through `at`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from longtail import folder
+from longtail import folder, sealed
 
 CALLS = ("open", "fsync", "replace", "unlink", "mkdir", "lstat", "fstat", "scandir", "listdir")
 
@@ -34,7 +34,8 @@ class Faults:
         """Put the faults into place by `set_attribute(object, name, value)`."""
         for name in CALLS:
             set_attribute(os, name, self._guarded(getattr(os, name)))
-        set_attribute(folder, "open", self._open)
+        for module in (folder, sealed):
+            set_attribute(module, "open", self._open)
 
     def _guarded(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def guarded(*arguments: Any, **options: Any) -> Any:

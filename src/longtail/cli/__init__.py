@@ -1,16 +1,18 @@
-"""The command line: `longtail train | predict | evaluate | inspect | explain | data | serve | warmup | demo`.
+"""The command line: `longtail train | predict | evaluate | explain | …`; `longtail --help` lists all verbs.
 
 One verb per file. Results go to standard output, progress (only to a terminal), warnings and errors to standard error.
 Nothing heavy is imported before a verb runs, so that `longtail --help` answers at once.
 
-Exit codes: 0 done, 1 an error of the data, the model or the machine, 2 wrong usage, 130 stopped by Ctrl-C,
-141 the reader of standard output went away (`| head`). Every error is one line; `--traceback` shows where it arose.
+Exit codes: 0 done, 1 an error of the data, the model or the machine, 2 wrong usage, 3 some blocks of a training run
+could not be solved, 130 stopped by Ctrl-C, 141 the reader of standard output went away (`| head`), 143 stopped by
+SIGTERM. Every error is one line; `--traceback` shows where it arose.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import traceback as tracebacks
 import warnings
@@ -20,14 +22,32 @@ import typer
 from typer.core import TyperGroup
 
 import longtail
-from longtail.cli import data, demo, evaluate, explain, inspect, predict, serve, train, warmup
+from longtail.cli import (
+    data,
+    decisions,
+    demo,
+    evaluate,
+    explain,
+    inspect,
+    predict,
+    runs,
+    serve,
+    train,
+    tune,
+    warmup,
+)
 from longtail.cli.options import STYLE, add
 from longtail.cli.output import UsageError, note, say
 from longtail.cli.reading import READING
-from longtail.errors import LongtailError
+from longtail.errors import LongtailError, RunError
 
 TRACEBACK = "LONGTAIL_TRACEBACK"
-INTERRUPTED, PIPE_CLOSED = 130, 141  # what a shell reports for programs ended by SIGINT and by SIGPIPE
+UNSOLVED = 3  # training went through, but some blocks could not be solved
+INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141  # what a shell reports for SIGINT, SIGTERM and SIGPIPE
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: ends a command as Ctrl-C does."""
 
 
 class Verbs(TyperGroup):
@@ -61,9 +81,10 @@ class Verbs(TyperGroup):
                 warnings.showwarning = lambda message, *_, **__: note(f"Warning: {message}")
                 super().invoke(ctx)
                 sys.stdout.flush()
-        except KeyboardInterrupt:
-            note("Interrupted.")
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as stop:
+            ended = isinstance(stop, Terminated)
+            note("Terminated." if ended else "Interrupted.")
+            raise typer.Exit(TERMINATED if ended else INTERRUPTED) from None
         except BrokenPipeError:
             _forget_stdout()
             raise typer.Exit(PIPE_CLOSED) from None
@@ -76,6 +97,8 @@ def _report(error: Exception) -> int:
         note(f"Error: {message}{'' if message.endswith('?') else '.'} {_hint(error)}")
         return int(getattr(error, "exit_code", 2))
     note(f"Error: {_reason(error)}")
+    if isinstance(error, RunError) and error.blocks:
+        return UNSOLVED
     return 2 if isinstance(error, UsageError) else 1
 
 
@@ -132,21 +155,30 @@ def longtail_(
 
 
 add(app, train.train, train.groups)
+add(app, runs.runs, {})
 add(app, predict.predict, {"reading": READING})
 add(app, evaluate.evaluate, {"reading": READING})
 add(app, inspect.inspect, {})
 add(app, explain.explain, {"reading": READING})
+add(app, decisions.thresholds, {"reading": READING})
+add(app, decisions.rules, {})
+add(app, tune.tune, tune.groups)
 add(app, data.data, data.groups)
 add(app, serve.serve, serve.groups)
 add(app, warmup.warmup, {})
 add(app, demo.demo, {})
 
 
+def _terminate(*_: Any) -> None:
+    raise Terminated
+
+
 def main() -> None:
     """The program `longtail`."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         app(prog_name="longtail")
     except SystemExit as end:
-        if end.code == INTERRUPTED:
-            os._exit(INTERRUPTED)  # at once: threads inside a kernel hold nothing worth waiting for
+        if end.code in (INTERRUPTED, TERMINATED):
+            os._exit(end.code)  # at once: threads inside a kernel hold nothing worth waiting for
         raise

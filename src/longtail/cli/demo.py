@@ -52,7 +52,11 @@ def demo(
     folder = Path(output)
     check_target(str(folder / "model"), force=True)
     run = Run(**_corpus(texts), folder=folder)
-    tell = (lambda section: None) if json else (lambda section: say(f"{section}\n"))
+
+    def tell(section: Section) -> None:
+        if not json:
+            say(f"{section}\n")
+
     tell(run.data_section())
     run.train()
     tell(run.model_section())

@@ -42,7 +42,8 @@ def evaluate(
     """Measure how good the predictions of MODEL are.
 
     P@k, nDCG@k, recall@k, coverage@k and, with --train, the propensity-scored PSP@k and PSnDCG@k; overall and for
-    frequent (head), medium (torso) and rare (tail) labels.
+    frequent (head), medium (torso) and rare (tail) labels. Then precision, recall and F1 of the labels above the
+    threshold and, if MODEL is calibrated, how true its probabilities are.
     """
     options: dict[str, Any] = {"ks": _numbers(ks)} if ks is not None else {}
     if propensity is not None:
@@ -57,11 +58,17 @@ def evaluate(
     train_Y = None if train is None else read_data(train, reading, like=clf.model_)[0].Y
     top, seconds = top_labels(clf, dataset.X, max(options.get("ks", KS)))
     evaluation = metrics.evaluate(dataset.Y, top, train_Y=train_Y, **options)
+    sets = metrics.set_metrics(dataset.Y, _predicted(clf, dataset))
+    chances = _chances(dataset, top)
     microseconds = 1e6 * seconds / dataset.n_samples
     if json:
-        say_json({"model": model, "data": data, **evaluation.as_dict(), "predict_microseconds_per_row": microseconds})
+        more = {"sets": sets, "probabilities": chances, "predict_microseconds_per_row": microseconds}
+        say_json({"model": model, "data": data, **evaluation.as_dict(), **more})
     else:
         say(evaluation)
+        say(f"\n{_sets_table(clf, sets)}\n")
+        if chances is not None:
+            say(f"{_chances_text(chances)}\n")
         if train is None:
             say("PSP@k needs the label frequencies of the training data: add --train DATA.")
         say(f"Predicting took {microseconds:,.0f} µs per row.")
@@ -69,7 +76,8 @@ def evaluate(
         write_card(model, train_Y=train_Y, test=dataset, top=top, evaluation=evaluation)
     if report is not None:
         counts = (dataset.Y if train_Y is None else train_Y).sum(axis=0)
-        _page(model, data, clf, dataset, top, evaluation, counts).write_html(report)
+        page = _page(model, data, clf, dataset, top, evaluation, counts, _sets_table(clf, sets))
+        page.write_html(report)
 
 
 def _numbers(words: str) -> tuple[int, ...]:
@@ -79,11 +87,70 @@ def _numbers(words: str) -> tuple[int, ...]:
     return numbers
 
 
+def _predicted(clf: ExtremeClassifier, dataset: Dataset) -> Any:
+    """Indicator of the labels that `predict` returns."""
+    import numpy as np
+
+    from longtail.matrix import ones
+
+    if not clf.multiclass_:
+        return clf.model_.predict_labels(dataset.X, n_jobs=clf.n_jobs)
+    best = clf.model_.predict_topk(dataset.X, 1, n_jobs=clf.n_jobs).labels[:, 0]
+    return ones(best, np.arange(len(best) + 1), dataset.Y.shape)
+
+
+def _chances(dataset: Dataset, top: TopK) -> dict[str, float] | None:
+    from longtail import metrics
+
+    if top.probabilities is None:
+        return None
+    k = top.labels.shape[1]
+    return {
+        f"ECE@{k}": metrics.calibration_error(dataset.Y, top, k),
+        f"log-loss@{k}": metrics.log_loss(dataset.Y, top, k),
+    }
+
+
+def _sets_table(clf: ExtremeClassifier, sets: dict[str, float]) -> Any:
+    from longtail.report import Table
+
+    rows = [
+        [average, *(100 * sets[f"{average}-{name}"] for name in ("precision", "recall", "F1"))]
+        for average in ("micro", "macro", "sample")
+    ]
+    thresholds = clf.model_.thresholds
+    target = "the default threshold" if thresholds is None else f"a threshold for {thresholds.target}"
+    note = f"In per cent, of the labels that predict returns with {target}: {sets['labels per row']:.2f} per row."
+    return Table(["predicted labels", "precision", "recall", "F1"], rows, note)
+
+
+def _chances_text(chances: dict[str, float]) -> str:
+    figures = ", ".join(f"{name} {value:.4f}" for name, value in chances.items())
+    return f"Probabilities: {figures}. ECE is the mean distance between probability and share of hits."
+
+
 def _page(
-    model: str, data: str, clf: ExtremeClassifier, dataset: Dataset, top: TopK, evaluation: Evaluation, counts: Any
+    model: str,
+    data: str,
+    clf: ExtremeClassifier,
+    dataset: Dataset,
+    top: TopK,
+    evaluation: Evaluation,
+    counts: Any,
+    sets: Any,
 ) -> Any:
+    from longtail import metrics
     from longtail.cli.examples import example
-    from longtail.report import BandBars, Examples, Facts, FrequencyCurve, Report, Section, Table
+    from longtail.report import (
+        BandBars,
+        Examples,
+        Facts,
+        FrequencyCurve,
+        ReliabilityDiagram,
+        Report,
+        Section,
+        Table,
+    )
 
     sizes = {"rows": dataset.n_samples, "features": dataset.n_features, "labels": dataset.n_labels}
     names = [name for name in evaluation.overall if name.startswith("P@")]
@@ -94,7 +161,11 @@ def _page(
             BandBars(evaluation, names),
             Table.of(evaluation),
         ),
+        Section("Predicted labels", sets),
     ]
+    if top.probabilities is not None:
+        found = metrics.reliability(dataset.Y, top, top.labels.shape[1])
+        sections.append(Section("Probabilities", ReliabilityDiagram(found)))
     if dataset.texts is not None:
         shown = range(0, dataset.n_samples, max(1, dataset.n_samples // EXAMPLES))[:EXAMPLES]
         sections.append(Section("Examples", Examples([example(clf, dataset, i, top) for i in shown])))

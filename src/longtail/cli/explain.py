@@ -57,6 +57,8 @@ def _as_dict(explanation: Explanation, top: int) -> dict[str, Any]:
     return {
         "label": name.item() if hasattr(name, "item") else name,
         "score": round(explanation.score, DIGITS),
+        **({} if explanation.probability is None else {"probability": round(explanation.probability, DIGITS)}),
+        **({"offset": round(explanation.offset, DIGITS)} if explanation.offset else {}),
         "bias": round(explanation.bias, DIGITS),
         "contributions": [{key: _rounded(value) for key, value in part.items()} for part in shown],
     }
@@ -69,10 +71,13 @@ def _rounded(value: Any) -> Any:
 def _for_people(explanation: Explanation, top: int) -> str:
     from longtail.report import Paragraph, Table
 
-    head = Paragraph(f"Label {explanation.name} has the score {explanation.score:+.3f}")
+    chance = "" if explanation.probability is None else f" and the probability {explanation.probability:.3f}"
+    head = Paragraph(f"Label {explanation.name} has the score {explanation.score:+.3f}{chance}")
     shown, rest = explanation.contributions[:top], explanation.contributions[top:]
     rows = [[f"{part.contribution:+.3f}", f"{part.value:.3f}", f"{part.weight:+.3f}", part.feature] for part in shown]
     if rest:
         rows.append([f"{sum(part.contribution for part in rest):+.3f}", "", "", f"({len(rest):,} more features)"])
     rows.append([f"{explanation.bias:+.3f}", "", "", "(bias)"])
+    if explanation.offset:
+        rows.append([f"{explanation.offset:+.3f}", "", "", "(rule)"])
     return f"{head}\n\n{Table(['share', 'value', 'weight', 'feature'], rows)}"

@@ -25,7 +25,10 @@ def inspect(
     top: Annotated[int, typer.Option("--top", min=1, help="How many weights of the label.")] = 20,
     json: Json = False,
 ) -> None:
-    """Show the sizes, parameters and training record of a model, or the strongest weights of one label."""
+    """Show what a model is and how it was trained.
+
+    With --label: the strongest weights of one label.
+    """
     clf = load_model(model)
     if label is not None:
         weights = _weights(clf, label_called(clf, label), top)

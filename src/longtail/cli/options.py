@@ -26,8 +26,8 @@ STYLE: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--hel
 
 def option(name: str, kind: Any, flag: str, **how: Any) -> inspect.Parameter:
     """An optional keyword `name` of a command; None when it is not given."""
-    if kind is number_or_word:
-        kind, how = str, {**how, "parser": number_or_word}
+    if kind in (number_or_word, switch_or_word):
+        kind, how = str, {**how, "parser": kind}
     annotation = Annotated[kind | None, typer.Option(flag, **how)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -62,6 +62,8 @@ def option_type(hint: Any) -> Any:
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if float in members and str in members:
         return number_or_word
+    if bool in members and str in members:
+        return switch_or_word
     return next((member for member in members if member in SIMPLE or typing.get_origin(member) is tuple), None)
 
 
@@ -71,6 +73,11 @@ def number_or_word(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def switch_or_word(text: str) -> bool | str:
+    """Reads a value of type `bool | str`: on, off or a word."""
+    return {"on": True, "off": False}.get(text, text)
 
 
 def default_text(value: Any) -> str:

@@ -104,8 +104,8 @@ def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, floa
     clf.predict_topk(X[:1], k)  # the first call builds the index and may compile
     with step("Predicting", "rows") as predicting:
         parts = list(predictions(clf, X, k, predicting))
-    labels, scores = (np.concatenate([getattr(part, name) for part in parts]) for name in ("labels", "scores"))
-    return TopK(labels, scores), predicting.seconds
+    names = ("labels", "scores") if parts[0].probabilities is None else ("labels", "scores", "probabilities")
+    return TopK(*(np.concatenate([getattr(part, name) for part in parts]) for name in names)), predicting.seconds
 
 
 def label_called(clf: ExtremeClassifier, name: str) -> int:

@@ -12,7 +12,7 @@ import typer
 
 from longtail.cli.card import write_card
 from longtail.cli.options import Groups, options_of
-from longtail.cli.output import UsageError, duration, say, say_json, size
+from longtail.cli.output import UsageError, duration, note, say, say_json, size
 from longtail.cli.progress import step
 from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
 from longtail.errors import ModelError
@@ -28,6 +28,13 @@ def train(
     model: Annotated[str, typer.Argument(help="The folder to save the model in.")],
     method: Annotated[str, typer.Option("--method", help="The training method.")] = DEFAULT_METHOD,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds.")] = False,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="FOLDER", help="Keep what is finished; the same command goes on after a crash."),
+    ] = None,
+    workers: Annotated[
+        str, typer.Option("--workers", help="threads, processes:NUMBER, ray, or ray:ADDRESS of a cluster.")
+    ] = "threads",
     json: Json = False,
     *,
     reading: dict[str, Any],
@@ -39,10 +46,16 @@ def train(
     The model keeps the names of labels and features and, for texts, the fitted text pipeline.
     """
     check_target(model, force=force)
+    check_run(run, model, workers)
     clf, features = estimator_of(method, method_options), text_features(text_options)
     dataset, read_seconds = read_data(data, reading, **({} if features is None else {"text_features": features}))
-    with step("Training", "%") as training:
-        clf.fit(dataset, progress=training.share)
+    try:
+        with step("Training", "%") as training:
+            clf.fit(dataset, progress=training.share, run=run, workers=workers)
+    except KeyboardInterrupt:
+        if run is not None:
+            note(f"Finished blocks are kept in {run}; the same command goes on from there.")
+        raise
     save_seconds = save(clf, model)
     write_card(model, train_Y=dataset.Y)
     from longtail import store
@@ -133,6 +146,19 @@ def check_target(model: str, *, force: bool) -> None:
             pass
     except OSError as error:
         raise ModelError(model, f"cannot be written: {error.strerror or error}") from error
+
+
+def check_run(run: str | None, model: str, workers: str) -> None:
+    """Refuse a run folder or workers that cannot be meant so, before a long file is read."""
+    from longtail import folder
+    from longtail.parallel import Workers
+
+    Workers.of(workers)
+    if run is None:
+        return
+    if os.path.abspath(run) == os.path.abspath(model):
+        raise UsageError(f"--run and the model are both {run!r}; choose another folder for the run")
+    folder.check_target(Path(run), folder.RUN)
 
 
 def save(clf: ExtremeClassifier, model: str) -> float:

@@ -20,7 +20,7 @@ def warmup(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compile every kernel that predictions need, and keep the machine code on disk.
+    """Compile the kernels of prediction ahead of time.
 
     For container images: a service that is started with the same cache is ready at once. NUMBA_CACHE_DIR says where
     the cache is.

@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, content, folder
+from longtail.data.split import held_out
 from longtail.data.text_features import TextFeatures, text_list
 from longtail.errors import InputError, ModelError
 from longtail.matrix import MAX_COLUMNS, canonical_csr, indicator
@@ -181,17 +182,24 @@ class Dataset:
         texts = None if self.texts is None else [self.texts[i] for i in chosen]
         return replace(self, X=self.X[chosen], Y=self.Y[chosen], texts=texts)
 
-    def split(self, test_size: float = 0.2, random_state: Any = 0) -> tuple[Dataset, Dataset]:
+    def split(
+        self, test_size: float = 0.2, random_state: Any = 0, *, stratify: bool = False
+    ) -> tuple[Dataset, Dataset]:
         """(train, test), as scikit-learn's train_test_split. The rows of each part keep their order.
 
         test_size : the share of the rows in the test part (a float between 0 and 1), or their number (an int).
         random_state : an int, or None or a RandomState to draw one. For an int, the part of a row depends only on the
             int, the row's number and the number of rows, on every machine and with every version of NumPy.
+        stratify : spread the rows of rare labels over both parts, as `longtail.data.split` explains. The part of a row
+            then also depends on the labels.
 
         Columns and text pipeline stay as they are. To fit the features on the training texts only, keep the two parts
         in two files and `read` the second one with `like` set to the first.
         """
         n_test = _test_rows(test_size, self.n_samples)
+        if stratify:
+            in_test = held_out(self.Y, n_test / self.n_samples, random_state)
+            return self.select(~in_test), self.select(in_test)
         in_test = np.zeros(self.n_samples, bool)
         in_test[np.argsort(_row_hashes(self.n_samples, check.seed(random_state)), kind="stable")[:n_test]] = True
         return self.select(~in_test), self.select(in_test)

@@ -10,6 +10,7 @@ import os
 from longtail import store
 from longtail.errors import ModelError
 from longtail.methods.base import ExtremeClassifier
+from longtail.methods.ensemble import Ensemble
 from longtail.methods.mach import Mach
 from longtail.methods.memoir import Memoir
 from longtail.methods.one_vs_all import OneVsAll
@@ -17,15 +18,16 @@ from longtail.methods.pd_sparse import PDSparse
 
 METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, PDSparse, Memoir, Mach)}
 
-__all__ = ["METHODS", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSparse", "load"]
+__all__ = ["METHODS", "Ensemble", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSparse", "load"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
     """The fitted estimator saved in `folder`, verified before use; weights stay on disk unless `mmap=False`."""
     model, provenance = store.read_model(folder, mmap=mmap)
-    if provenance.method not in METHODS:
-        known = ", ".join(METHODS)
+    known: dict[str, type[ExtremeClassifier]] = {**METHODS, Ensemble.method: Ensemble}
+    if provenance.method not in known:
         raise ModelError(
-            folder, f"was trained by the method {provenance.method!r}, which this version lacks; it knows {known}"
+            folder,
+            f"was trained by the method {provenance.method!r}, which this version lacks; it knows {', '.join(known)}",
         )
-    return METHODS[provenance.method]._fitted(model, provenance, where=folder)
+    return known[provenance.method]._fitted(model, provenance, where=folder)

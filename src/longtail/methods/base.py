@@ -10,8 +10,9 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -21,17 +22,20 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
+from longtail.calibration import HeldOut
 from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
+from longtail.methods import calibrating, solving
+from longtail.methods.decisions import Decisions
 from longtail.methods.problem import Problem
+from longtail.methods.solving import Progress
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import Training
 
 RENUMBER = "number the ones in use from 0 without gaps, or correct the number in the file's header"
 RUN_PARAMETERS = ("n_jobs", "random_state", "warm_start")  # of a run, not of the model
-Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
 
 
 class _Data(NamedTuple):
@@ -45,7 +49,7 @@ class _Data(NamedTuple):
     text_features: TextFeatures | None
 
 
-class ExtremeClassifier(ClassifierMixin, BaseEstimator):
+class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base of all estimators. A method names itself in `method` and writes `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -58,6 +62,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     n_iter_: int
     n_jobs: int | None
     normalize: bool
+    calibrate: bool | str
+    random_state: Any
 
     # --- training ----------------------------------------------------------------------------------------------------
 
@@ -70,6 +76,8 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         label_names: Sequence[Any] | np.ndarray | None = None,
         feature_names: Sequence[str] | None = None,
         progress: Progress | None = None,
+        run: str | os.PathLike[str] | None = None,
+        workers: str | parallel.Workers | None = None,
     ) -> Self:
         """Train on the rows of X and their labels y.
 
@@ -86,16 +94,21 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
             Names of the columns of y and of X.
         progress : callable, optional
             Called with the share of the work that is done, from 0 to 1.
+        run : folder, optional
+            Keeps what is finished, so that the same call goes on after an interruption and ends with the same model.
+        workers : "threads", "processes:NUMBER", "ray" or "ray:ADDRESS", optional
+            Who solves the blocks. Threads by default.
 
         Returns
         -------
         self
         """
         self._check_all_parameters()
-        wall, cpu = time.perf_counter(), time.process_time()
+        who = parallel.Workers.of(workers)
+        wall, cpu = time.perf_counter(), _cpu_seconds()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
-        model, record = self._solve(self._problem(rows, data.Y), progress or (lambda share: None))
+        model, record, self.held_out_ = self._trained(rows, data, progress or (lambda share: None), run, who)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -107,32 +120,50 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         self.training_ = training.timed(
             record,
             wall_seconds=time.perf_counter() - wall,
-            cpu_seconds=time.process_time() - cpu,
+            cpu_seconds=_cpu_seconds() - cpu,
             peak_bytes=memory.peak(),
         )
         self._expose()
         self._warn_of_failures()
         return self
 
-    def _solve(self, problem: Problem, progress: Progress) -> tuple[Model, Training]:
-        """Plan, run and stack."""
-        stack = problem.stack()
-        records: dict[int, training.BlockRecord] = {}
-        blocks = problem.blocks()
-        for part in problem.earlier():
-            stack.add(part)
-            records[part.block] = training.BlockRecord(part.items, part.status, part.n_iter, part.figures, part.seconds)
+    def _trained(
+        self, X: Any, data: _Data, progress: Progress, run: str | os.PathLike[str] | None, workers: parallel.Workers
+    ) -> tuple[Model, Training, HeldOut | None]:
+        """The model of canonical rows, the record of its training, and predictions for held-out rows if there are any.
 
-        def timed(block: Any, work: parallel.Work) -> Any:
-            begin = time.perf_counter()
-            return replace(problem.solve(block, work), seconds=time.perf_counter() - begin)
+        A fit with calibration is several fits. Each has a folder of its own inside the run folder.
+        """
 
-        for part in parallel.solve(timed, blocks, self.n_jobs, progress):
-            stack.add(part)
-            records[part.block] = training.BlockRecord(part.items, part.status, part.n_iter, part.figures, part.seconds)
-        record = training.combine(records, problem.unit, problem.item_of(), problem.settings)
-        progress(1.0)
-        return stack.model(), record
+        def solve(
+            maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
+        ) -> tuple[Model, Training]:
+            folder = run if run is None or not name else Path(run) / name
+            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers)
+
+        return self._train(solve, X, data.Y, progress)
+
+    def _train(
+        self, solve: calibrating.Solve, X: Any, Y: sp.csr_array, progress: Progress
+    ) -> tuple[Model, Training, HeldOut | None]:
+        """What `_trained` returns; `solve` fits one estimator."""
+        if self.calibrate is False:
+            return *solve(self, X, Y, progress, ""), None
+        return calibrating.fit(self, solve, X, Y, progress)
+
+    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
+        """The problem, and everything that another process needs to make it again."""
+        params = self.get_params(deep=False)
+        warm = bool(params.get("warm_start")) and hasattr(self, "model_")
+        return solving.Job(
+            problem=self._problem(X, Y),
+            maker=self if warm else clone(self),
+            X=X,
+            Y=Y,
+            parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
+            label_names=label_names,
+            n_jobs=self.n_jobs,
+        )
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -141,6 +172,10 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         """The training problem of canonical X and Y. X is a csr_array, or a dense array where `takes_dense`."""
+
+    def _after(self, record: Training) -> ExtremeClassifier:
+        """The estimator for all rows, after a fit on most of them. A method that chose parameters there keeps them."""
+        return self
 
     def _column_bytes(self) -> tuple[int, int]:
         """Bytes that training needs for each feature and for each label, even for one that no row uses."""
@@ -151,6 +186,7 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
         check.flag(self, "normalize")
         check.n_jobs(self)
         check.random_state(self)
+        calibrating.check_way(self.calibrate, type(self).__name__)
 
     def _canonical(
         self,
@@ -207,22 +243,11 @@ class ExtremeClassifier(ClassifierMixin, BaseEstimator):
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The k best labels of every row, best first: `.labels` are column numbers of Y, `.scores` their scores.
 
+        A calibrated model ranks by probability and has `.probabilities`; they are None otherwise.
         X holds rows as in `fit`, or raw texts if the model has a text pipeline. At most `n_labels` labels are returned.
         """
         k = check.top_k(k)
         return self.model_.predict_topk(self._rows(X), k, n_jobs=self.n_jobs)
-
-    def predict(self, X: Any) -> np.ndarray | sp.csr_array:
-        """The labels of every row, in the form of the y that the model was trained on.
-
-        After a 1-d y: the best class of every row. Otherwise: a sparse 0/1 indicator of all labels whose score is above
-        the model's threshold, which is 0 for linear models and a probability of 0.5 for hashed ones.
-        """
-        rows = self._rows(X)
-        if self.multiclass_:
-            best = self.model_.predict_topk(rows, 1, n_jobs=self.n_jobs).labels[:, 0]
-            return np.asarray(self.classes_[best])
-        return self.model_.predict_above(rows, n_jobs=self.n_jobs)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The scores of all labels: a dense float32 array of shape (n_samples, n_labels).
@@ -358,6 +383,11 @@ _NOTHING = np.empty(0, np.uint8)
 NO_RECORD = Training(
     "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
 )  # of a model made by hand
+
+
+def _cpu_seconds() -> float:
+    """CPU time of this process, and of the workers that it started and that have ended."""
+    return sum(os.times()[:4])
 
 
 def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:

@@ -8,6 +8,7 @@ frequency.
 `top` is a `TopK`, or just its column numbers: an (n, k) array, best first, or a 1-d array for k = 1.
 """
 
+from longtail.metrics.decisions import Reliability, calibration_error, log_loss, reliability, set_metrics
 from longtail.metrics.evaluation import Evaluation, evaluate
 from longtail.metrics.labels import recall_of_labels
 from longtail.metrics.multiclass import accuracy, macro_f1, maf1
@@ -33,11 +34,14 @@ from longtail.metrics.ranking import (
 __all__ = [
     "PROPENSITY_PRESETS",
     "Evaluation",
+    "Reliability",
     "accuracy",
+    "calibration_error",
     "coverage_at_k",
     "coverage_curve",
     "evaluate",
     "inverse_propensity",
+    "log_loss",
     "macro_f1",
     "maf1",
     "ndcg_at_k",
@@ -51,4 +55,6 @@ __all__ = [
     "recall_at_k",
     "recall_curve",
     "recall_of_labels",
+    "reliability",
+    "set_metrics",
 ]

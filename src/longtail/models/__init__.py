@@ -1,7 +1,11 @@
 """Fitted models: what prediction, saving and explaining need. They know nothing of how they were trained."""
 
 from longtail.models.base import Explanation, Model
+from longtail.models.calibrator import Calibrator
+from longtail.models.ensemble import EnsembleModel
 from longtail.models.hashed import HashedModel
 from longtail.models.linear import LinearModel
+from longtail.models.rules import Rules
+from longtail.models.thresholds import Thresholds
 
-__all__ = ["Explanation", "HashedModel", "LinearModel", "Model"]
+__all__ = ["Calibrator", "EnsembleModel", "Explanation", "HashedModel", "LinearModel", "Model", "Rules", "Thresholds"]

@@ -17,7 +17,10 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.errors import InputError
-from longtail.matrix import normalize_rows
+from longtail.matrix import normalize_rows, ones
+from longtail.models.calibrator import Calibrator
+from longtail.models.rules import Rules
+from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
 
 ROWS_PER_BLOCK = 256  # rows that a thread scores at a time; few, so that threads finish together and Ctrl-C is quick
@@ -35,6 +38,8 @@ class Index(Protocol):
     def top(self, X: sp.csr_array, k: int) -> TopK: ...
 
     def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -59,11 +64,15 @@ class Explanation:
     score: float
     bias: float
     contributions: list[Contribution]  # largest absolute share first
+    offset: float = 0.0  # what a rule adds to the label
+    probability: float | None = None  # if the model is calibrated
 
     def __str__(self) -> str:
-        lines = [f"score {self.score:+.4f} for label {self.name}"]
+        chance = "" if self.probability is None else f", probability {self.probability:.3f},"
+        lines = [f"score {self.score:+.4f}{chance} for label {self.name}"]
         lines += [f"  {c.contribution:+.4f}  {c.feature}" for c in self.contributions]
-        return "\n".join([*lines, f"  {self.bias:+.4f}  (bias)"])
+        lines.append(f"  {self.bias:+.4f}  (bias)")
+        return "\n".join([*lines, f"  {self.offset:+.4f}  (rule)"] if self.offset else lines)
 
 
 class Model(ABC):
@@ -76,11 +85,20 @@ class Model(ABC):
     feature_names: Sequence[str] | None
     text_features: FeaturePipeline | None
     normalize: bool
-    threshold: ClassVar[float]  # the score above which a label is predicted
+    calibrator: Calibrator | None
+    thresholds: Thresholds | None
+    rules: Rules | None
+    threshold: ClassVar[float]  # the score above which a label is predicted if the model has no `thresholds`
+    log_scores: ClassVar[bool]  # whether scores are probabilities; their margin is then the logarithm
 
     @property
     @abstractmethod
     def n_labels(self) -> int: ...
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the model gives probabilities."""
+        return self.calibrator is not None
 
     @property
     @abstractmethod
@@ -110,13 +128,58 @@ class Model(ABC):
         if self.feature_names is not None and len(self.feature_names) != self.n_features:
             raise InputError(f"{len(self.feature_names)} feature names were given for {self.n_features} features")
 
+    def _check_decisions(self) -> None:
+        """Calibrator, thresholds and rules must be about the labels of the model."""
+        counts = self.calibrator and len(self.calibrator.counts)
+        limits = self.thresholds and self.thresholds.limits.ndim and len(self.thresholds.limits)
+        offsets = self.rules and len(self.rules.offsets)
+        for noun, found in (("calibrator", counts), ("thresholds", limits), ("rules", offsets)):
+            if found and found != self.n_labels:
+                raise InputError(f"the {noun} are about {found} labels, but the model has {self.n_labels}")
+
     # --- prediction --------------------------------------------------------------------------------------------------
 
     def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
-        """The k best labels of every row, exactly. Labels of equal score are in the order of their columns. At most
-        `n_labels` labels are returned."""
+        """The k best labels of every row, by probability if the model is calibrated, else by score.
+
+        Labels of equal score are in the order of their columns. At most as many labels are returned as the model has,
+        and as its rules allow. By score, the answer is exact; a calibrator sorts the `depth` labels of best score.
+        """
+        if self.calibrator is None:
+            return self._best(X, k, n_jobs)
+        depth = k if self.calibrator.keeps_order else max(k, self.calibrator.depth)
+        return self.calibrator.rank(self._best(X, depth, n_jobs)).first(k)
+
+    def predict_labels(self, X: sp.csr_array, *, n_jobs: int | None = None) -> sp.csr_array:
+        """0/1 indicator of the labels that are predicted: above the thresholds of the model, or above its default."""
+        if self.thresholds is None:
+            return self.predict_above(X, n_jobs=n_jobs)
+        top = self.predict_topk(X, self.thresholds.n_candidates, n_jobs=n_jobs)
+        chosen = self.thresholds.chosen(top)
+        indptr = np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
+        found = ones(top.labels[chosen], indptr, (X.shape[0], self.n_labels))
+        found.sort_indices()
+        return found
+
+    def probabilities(self, X: sp.csr_array) -> np.ndarray:
+        """The probabilities of all labels of a calibrated model: a float32 array of shape (rows, n_labels)."""
+        if self.calibrator is None:
+            raise InputError("the model has no calibrator, so it has no probabilities; train with calibrate=True")
+        scores = self.scores(X, np.arange(self.n_labels))
+        order = np.argsort(-scores, axis=1, kind="stable")
+        ranks = np.empty_like(order)
+        np.put_along_axis(ranks, order, np.arange(1, self.n_labels + 1)[None, :], axis=1)
+        return self.calibrator.probabilities(np.arange(self.n_labels)[None, :], scores, ranks)
+
+    def pair_scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+        """The scores of some labels of every row. `labels` are column numbers; they and the scores are (rows, k)."""
+        return self.index.pairs(self._rows(X), labels)
+
+    def _best(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:
+        """The k best labels by score."""
         X = self._rows(X)
-        index, k = self.index, min(k, self.n_labels)  # the index is built here once, not in every thread
+        n_allowed = self.n_labels if self.rules is None else self.rules.n_allowed
+        index, k = self.index, min(k, n_allowed)  # the index is built here once, not in every thread
         if X.shape[0] <= ROWS_PER_BLOCK:  # a service sends single rows: no threads, no copies
             return index.top(X, k)
         labels, scores = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
@@ -132,7 +195,7 @@ class Model(ABC):
     def predict_above(
         self, X: sp.csr_array, threshold: float | None = None, *, n_jobs: int | None = None
     ) -> sp.csr_array:
-        """0/1 indicator of the labels that score above `threshold`, by default the threshold of the model."""
+        """0/1 indicator of the labels that score above `threshold`, by default the one of this kind of model."""
         X = self._rows(X)
         index, limit = self.index, self.threshold if threshold is None else threshold
         blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
@@ -166,6 +229,18 @@ class Model(ABC):
             if j in weight_of
         ]
         return sorted(shares, key=lambda share: -abs(share.contribution))
+
+    def _probability(self, x: sp.csr_array, label: int, score: float) -> float | None:
+        """The probability of one label of the single row x, whose score is known; None without a calibrator."""
+        if self.calibrator is None:
+            return None
+        top = self._best(x, self.calibrator.depth)
+        found = np.flatnonzero(top.labels[0] == label)
+        rank = found[0] + 1 if len(found) else top.labels.shape[1] + 1
+        scores = np.array([[score, top.scores[0, 0]]])
+        ranks = np.array([[rank, 1]])
+        labels = np.array([[label, top.labels[0, 0]]])
+        return float(self.calibrator.probabilities(labels, scores, ranks)[0, 0])
 
     # --- names -------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ Aggregates, with q = 1/B the probability that two labels share a bucket (0 if ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -27,7 +27,10 @@ from longtail.errors import InputError
 from longtail.models import scan_kernels as scan
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.buckets import Buckets, LinearBuckets
+from longtail.models.calibrator import Calibrator
 from longtail.models.hashing import Hashes
+from longtail.models.rules import RuledIndex, Rules
+from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
 
 RULES = {"geometric": scan.SUM, "mean": scan.SUM, "median": scan.MEDIAN, "min": scan.LEAST}
@@ -47,12 +50,17 @@ class HashedModel(Model):
     feature_names: Sequence[str] | None = None
     text_features: FeaturePipeline | None = None
     normalize: bool = False
+    calibrator: Calibrator | None = None
+    thresholds: Thresholds | None = None
+    rules: Rules | None = None
     threshold: ClassVar[float] = 0.5
+    log_scores: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.aggregate not in AGGREGATES:
             raise InputError(f"aggregate must be one of {', '.join(AGGREGATES)}; got {self.aggregate!r}")
         self._check_names()
+        self._check_decisions()
 
     @property
     def n_labels(self) -> int:
@@ -74,23 +82,15 @@ class HashedModel(Model):
         return self.buckets
 
     @cached_property
-    def index(self) -> BucketIndex:
-        _ = self.hashes.table  # computed here once, not in every thread
-        return BucketIndex(self.hashes, self.buckets, self.aggregate)
+    def index(self) -> BucketIndex | RuledIndex:
+        _ = self.hashes.table  # made here once, not in every thread
+        index = BucketIndex(self.hashes, self.buckets, self.aggregate)
+        return index if self.rules is None else RuledIndex(index, self.rules)
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Scores of the chosen labels only: a dense (rows, len(labels)) float32 array."""
-        values = self.index.bucket_values(self._rows(X))
-        table = self.hashes.table[self._label_ids(labels)]
-        columns = table.astype(np.int64) + self.hashes.n_buckets * np.arange(self.hashes.n_repetitions)
-        rule = RULES[self.aggregate]
-        if rule == scan.MEDIAN:
-            return self.index.scores_of(np.median(values[:, columns], axis=2))
-        combine = np.add if rule == scan.SUM else np.minimum
-        total = values[:, columns[:, 0]]
-        for r in range(1, columns.shape[1]):
-            total = combine(total, values[:, columns[:, r]])
-        return self.index.scores_of(total)
+        """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
+        ids = self._label_ids(labels)
+        return self.index.scores(self._rows(X), ids)
 
     # --- explaining --------------------------------------------------------------------------------------------------
 
@@ -120,8 +120,11 @@ class HashedModel(Model):
         (label,) = self._label_ids([label])
         features, weights, bias = self.label_weights(label)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
-        score = float(replace(self, normalize=False).scores(x, [label])[0, 0])
-        return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
+        ready = replace(self, normalize=False)  # x already is
+        score = float(ready.scores(x, [label])[0, 0])
+        offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
+        probability = ready._probability(x, label, score)
+        return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,31 @@ class BucketIndex:
         """The values that are aggregated, P or log P, of all buckets: (rows, R B) float32."""
         values = self.buckets.log_probabilities(X) if self.aggregate == "geometric" else self.buckets.probabilities(X)
         return np.asarray(values, np.float32)
+
+    def scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+        """The scores of these labels for every row."""
+        values = self.bucket_values(X)
+        columns = self.hashes.table[labels].astype(np.int64)
+        columns += self.hashes.n_buckets * np.arange(self.hashes.n_repetitions)
+        return self.scores_of(self._combined(lambda r: values[:, columns[:, r]]))
+
+    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
+        values = self.bucket_values(X)
+        codes = self.hashes.table[labels].astype(np.int64)  # (rows, k, R)
+        B = self.hashes.n_buckets
+        return self.scores_of(self._combined(lambda r: np.take_along_axis(values, codes[:, :, r] + B * r, axis=1)))
+
+    def _combined(self, of_repetition: Callable[[int], np.ndarray]) -> np.ndarray:
+        """The sum, median or minimum of the values of all repetitions."""
+        rule, R = RULES[self.aggregate], self.hashes.n_repetitions
+        if rule == scan.MEDIAN:
+            return np.asarray(np.median(np.stack([of_repetition(r) for r in range(R)]), axis=0))
+        combine = np.add if rule == scan.SUM else np.minimum
+        total = of_repetition(0)
+        for r in range(1, R):
+            total = combine(total, of_repetition(r))
+        return total
 
     def scores_of(self, values: np.ndarray) -> np.ndarray:
         """Scores from sums, medians or minima over the repetitions; increasing."""

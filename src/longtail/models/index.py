@@ -12,7 +12,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.compiled import csr_parts, frozen
-from longtail.models.index_kernels import LABELS_AT_ONCE, LEVELS, fill_columns, find_peaks, rows_above, top_rows
+from longtail.models.index_kernels import (
+    LABELS_AT_ONCE,
+    LEVELS,
+    fill_columns,
+    find_peaks,
+    rows_above,
+    score_pairs,
+    top_rows,
+)
 from longtail.topk import TopK
 
 FEATURE_BYTES = 20  # bytes that the index takes for a feature, even if it has no weights
@@ -43,8 +51,11 @@ class InvertedIndex(NamedTuple):
     price: float = LOOKUP_PRICE
 
     @classmethod
-    def of(cls, W: sp.csr_array, n_features: int, bias: float) -> InvertedIndex:
-        """The index of weights W (n_labels, n_features, plus a last column for the bias if it is positive)."""
+    def of(cls, W: sp.csr_array, n_features: int, bias: float, offsets: np.ndarray | None = None) -> InvertedIndex:
+        """The index of weights W (n_labels, n_features, plus a last column for the bias if it is positive).
+
+        `offsets` are added to the scores of the labels; a label with -inf scores -inf and needs no bound.
+        """
         if not W.has_canonical_format:
             W = W.copy()
             W.sum_duplicates()
@@ -56,7 +67,9 @@ class InvertedIndex(NamedTuple):
         peaks = np.empty(n_features, np.float32)
         find_peaks(weights, lists[2], peaks)
         columns = _columns(*lists, peaks, W.shape[0])
-        bias_peak = float(np.abs(bias_scores).max(initial=0))
+        if offsets is not None:
+            bias_scores[: len(offsets)] += offsets
+        bias_peak = float(np.abs(bias_scores[np.isfinite(bias_scores)]).max(initial=0))
         return cls(
             *lists, *csr_parts(W), *columns, frozen(peaks, np.float32), frozen(bias_scores, np.float32), bias_peak
         )
@@ -85,6 +98,12 @@ class InvertedIndex(NamedTuple):
             if row == n:
                 return found[: ends[n]].copy(), ends  # a view would keep all of `found` in memory
             found = np.concatenate([found, np.empty(max(len(found), self.n_labels), np.int32)])
+
+    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
+        scores = np.empty(labels.shape, np.float32)
+        score_pairs(csr_parts(X), self, frozen(labels, np.uint32), scores)
+        return scores
 
     def _buffers(self, X: sp.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The buffers of a thread: the scores of a row, and the factors and numbers of its columns."""

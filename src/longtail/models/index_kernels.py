@@ -196,6 +196,14 @@ def score_label(i, label, X, index):
 
 
 @kernel
+def score_pairs(X, index, labels, out):
+    """out[i, c] = the score of labels[i, c] for row i."""
+    for i in range(len(labels)):
+        for c in range(labels.shape[1]):
+            out[i, c] = score_label(i, labels[i, c], X, index)
+
+
+@kernel
 def list_columns(i, X, index, factors, numbers):
     """Write the columns of row i into `numbers`, and the factors of their codes into `factors`.
 

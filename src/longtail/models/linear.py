@@ -19,7 +19,10 @@ import scipy.sparse as sp
 from longtail import memory
 from longtail.errors import InputError
 from longtail.models.base import Explanation, FeaturePipeline, Model
+from longtail.models.calibrator import Calibrator
 from longtail.models.index import FEATURE_BYTES, InvertedIndex
+from longtail.models.rules import Rules
+from longtail.models.thresholds import Thresholds
 
 
 @dataclass(frozen=True)
@@ -35,13 +38,18 @@ class LinearModel(Model):
     feature_names: Sequence[str] | None = None
     text_features: FeaturePipeline | None = None
     normalize: bool = False
+    calibrator: Calibrator | None = None
+    thresholds: Thresholds | None = None
+    rules: Rules | None = None
     threshold: ClassVar[float] = 0.0
+    log_scores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         columns = self.n_features + (self.bias > 0)
         if self.W.shape[1] != columns:
             raise InputError(f"W has {self.W.shape[1]} columns; {self.n_features} features and the bias make {columns}")
         self._check_names()
+        self._check_decisions()
 
     @property
     def n_labels(self) -> int:
@@ -60,7 +68,7 @@ class LinearModel(Model):
             FEATURE_BYTES,
             "predict on a machine with more memory, or train on fewer features",
         )
-        return InvertedIndex.of(self.W, self.n_features, self.bias)
+        return InvertedIndex.of(self.W, self.n_features, self.bias, None if self.rules is None else self.rules.offsets)
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
@@ -69,6 +77,8 @@ class LinearModel(Model):
         scores = np.asarray((X @ W[:, : self.n_features].T).toarray(), np.float32)
         if self.bias:
             scores += np.float32(self.bias) * W[:, [self.n_features]].toarray().ravel()
+        if self.rules is not None:
+            scores += self.rules.offsets[np.asarray(labels)]
         return scores
 
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -83,8 +93,10 @@ class LinearModel(Model):
         (label,) = self._label_ids([label])
         features, weights, bias = self.label_weights(label)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
-        score = sum(share.contribution for share in shares) + bias
-        return Explanation(int(label), self.label_name(label), score, bias, shares[:top])
+        offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
+        score = sum(share.contribution for share in shares) + bias + offset
+        probability = replace(self, normalize=False)._probability(x, label, score)
+        return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
 
     # --- parts -------------------------------------------------------------------------------------------------------
 

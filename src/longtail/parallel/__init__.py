@@ -1,6 +1,24 @@
-"""Blocks of work and the threads that run them: the only room that starts a thread."""
+"""Blocks of work, and the threads, processes and cluster nodes that run them. No other room starts any of these."""
 
-from longtail.parallel.local import Stopped, Team, Work, n_threads, run, solve
+from longtail.parallel.dispatch import Engine, Limits, Unsolved, dispatch
+from longtail.parallel.local import Team, n_threads, run
 from longtail.parallel.plan import ranges
+from longtail.parallel.threads import Threads, solve
+from longtail.parallel.work import Stopped, Work
+from longtail.parallel.workers import Workers
 
-__all__ = ["Stopped", "Team", "Work", "n_threads", "ranges", "run", "solve"]
+__all__ = [
+    "Engine",
+    "Limits",
+    "Stopped",
+    "Team",
+    "Threads",
+    "Unsolved",
+    "Work",
+    "Workers",
+    "dispatch",
+    "n_threads",
+    "ranges",
+    "run",
+    "solve",
+]

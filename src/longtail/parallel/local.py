@@ -1,20 +1,17 @@
-"""Blocks on the threads of this machine. Kernels release the GIL, so threads share X without copying it."""
+"""Threads of this machine. Kernels release the GIL, so threads share X without copying it."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Protocol, Self, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-LOOK_SECONDS = 0.2  # between two reports of progress
 
 
 def n_threads(n_jobs: int | None) -> int:
@@ -65,101 +62,6 @@ def run(task: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | Non
         while pending:
             yield pending.popleft().result()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-# --- blocks of a problem ---------------------------------------------------------------------------------------------
-
-
-class Costed(Protocol):
-    """A block, as far as running it is concerned."""
-
-    @property
-    def cost(self) -> float: ...
-
-
-B = TypeVar("B", bound=Costed)
-
-
-class Stopped(Exception):  # noqa: N818 - not an error: the run was stopped from outside
-    """Raised inside a block when the run that it belongs to was stopped."""
-
-
-class Work:
-    """What a block may use while it is solved: some threads, and a way to report how far it is."""
-
-    def __init__(self, n_threads: int = 1, report: Callable[[float], None] | None = None) -> None:
-        self.n_threads = n_threads
-        self._report = report
-
-    def report(self, share: float) -> None:
-        """Say which share of the block is done, from 0 to 1. Call it now and then: it ends the block, by raising
-        `Stopped`, when the run was stopped."""
-        if self._report is not None:
-            self._report(share)
-
-    def team(self) -> Team:
-        """The threads of the block."""
-        return Team(self.n_threads)
-
-
-def solve(
-    task: Callable[[B, Work], Result],
-    blocks: Sequence[B],
-    n_jobs: int | None,
-    progress: Callable[[float], None] = lambda share: None,
-) -> Iterator[Result]:
-    """The results of `task` on all blocks, in the order in which they finish.
-
-    progress : called in the calling thread with the share of the whole work that is done, from 0 to 1.
-
-    Blocks are begun in the given order. Where there are fewer blocks than threads, each block gets several. An error or
-    Ctrl-C stops the blocks that report their progress, and drops those that have not begun.
-    """
-    threads = n_threads(n_jobs)
-    total = sum(block.cost for block in blocks) or 1.0
-    shares = [0.0] * len(blocks)
-
-    def share_done() -> float:
-        return min(1.0, sum(share * block.cost for share, block in zip(shares, blocks, strict=True)) / total)
-
-    if threads == 1 or len(blocks) <= 1:
-        for number, block in enumerate(blocks):
-
-            def report(share: float, number: int = number) -> None:
-                shares[number] = share
-                progress(share_done())
-
-            result = task(block, Work(threads, report))
-            report(1.0)
-            yield result
-        return
-
-    stopped = threading.Event()
-
-    def run_one(number: int) -> Result:
-        def report(share: float) -> None:
-            if stopped.is_set():
-                raise Stopped
-            shares[number] = share
-
-        result = task(blocks[number], Work(max(1, threads // len(blocks)), report))
-        shares[number] = 1.0
-        return result
-
-    pool = ThreadPoolExecutor(min(threads, len(blocks)))
-    waiting = deque(range(len(blocks)))
-    pending: set[Future[Result]] = set()
-    try:
-        while waiting or pending:
-            while waiting and len(pending) < 2 * threads:
-                pending.add(pool.submit(run_one, waiting.popleft()))
-            done, pending = wait(pending, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
-            progress(share_done())
-            for future in done:
-                yield future.result()
-    finally:
-        stopped.set()
         pool.shutdown(wait=True, cancel_futures=True)
 
 

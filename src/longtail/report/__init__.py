@@ -10,6 +10,7 @@ Everything that comes from data is escaped, the page loads no other file, and eq
 from longtail.report.examples import Example, Examples, Label
 from longtail.report.page import Facts, Paragraph, Report, Section, Table
 from longtail.report.plots import BandBars, FrequencyCurve
+from longtail.report.reliability import ReliabilityDiagram
 
 __all__ = [
     "BandBars",
@@ -19,6 +20,7 @@ __all__ = [
     "FrequencyCurve",
     "Label",
     "Paragraph",
+    "ReliabilityDiagram",
     "Report",
     "Section",
     "Table",

@@ -24,20 +24,20 @@ TOP = 18
 BOTTOM = 268
 
 
-def _figure(title: str, drawing: Sequence[str], height: int, legend: Sequence[tuple[str, str]]) -> str:
+def figure(title: str, drawing: Sequence[str], height: int, legend: Sequence[tuple[str, str]]) -> str:
     """A drawing and its legend of (band, text) lines; each band has its own colour."""
     items = "".join(f'<li><i class="{band}"></i><span><b>{band}</b> {safe(text)}</span></li>' for band, text in legend)
     svg = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{safe(title)}">{"".join(drawing)}</svg>'
     return f"<figure>{svg}<figcaption><h3>{safe(title)}</h3><ul>{items}</ul></figcaption></figure>"
 
 
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
+def draw_text(x: float, y: float, text: str, anchor: str, kind: str = "") -> str:
     kind = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{kind}>{safe(text)}</text>'
 
 
-def _grid(y: float, text: str) -> list[str]:
-    return [f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>', _text(LEFT - 8, y + 5, text, "end")]
+def grid(y: float, text: str) -> list[str]:
+    return [f'<path class="grid" d="M{LEFT} {y:.1f}H{RIGHT}"/>', draw_text(LEFT - 8, y + 5, text, "end")]
 
 
 def _short(number: int) -> str:
@@ -75,7 +75,7 @@ class FrequencyCurve:
     def html(self) -> str:
         falling = np.sort(np.asarray(self.counts))[::-1]
         falling = falling[falling > 0]  # labels without rows have no place on a logarithmic axis
-        return _figure("Training rows per label", self._drawing(falling), BOTTOM + 46, self._legend())
+        return figure("Training rows per label", self._drawing(falling), BOTTOM + 46, self._legend())
 
     def _drawing(self, falling: np.ndarray) -> list[str]:
         x_max = math.log10(max(falling.size, 10))
@@ -83,9 +83,9 @@ class FrequencyCurve:
         to_x, to_y = (RIGHT - LEFT) / x_max, (BOTTOM - TOP) / y_max
         parts = []
         for decade in range(int(y_max) + 1):
-            parts += _grid(BOTTOM - decade * to_y, _short(10**decade))
-        parts += [_text(LEFT + d * to_x, BOTTOM + 20, _short(10**d), "middle") for d in range(int(x_max) + 1)]
-        parts.append(_text((LEFT + RIGHT) / 2, BOTTOM + 42, "label, by rank", "middle"))
+            parts += grid(BOTTOM - decade * to_y, _short(10**decade))
+        parts += [draw_text(LEFT + d * to_x, BOTTOM + 20, _short(10**d), "middle") for d in range(int(x_max) + 1)]
+        parts.append(draw_text((LEFT + RIGHT) / 2, BOTTOM + 42, "label, by rank", "middle"))
         start = 0
         for band, members in split_bands(falling, self.edges).items():
             end = start + int(np.count_nonzero(members))
@@ -123,20 +123,20 @@ class BandBars:
     def html(self) -> str:
         parts = []
         for percent in range(0, 101, 20):
-            parts += _grid(BOTTOM - (BOTTOM - TOP) * percent / 100, f"{percent}%")
+            parts += grid(BOTTOM - (BOTTOM - TOP) * percent / 100, f"{percent}%")
         columns = self._columns()
         group = (RIGHT - LEFT) / max(len(self.metrics), 1)
         width = min(0.82 * group / len(columns), 44)
         for g, metric in enumerate(self.metrics):
             middle = LEFT + (g + 0.5) * group
-            parts.append(_text(middle, BOTTOM + 24, metric, "middle"))
+            parts.append(draw_text(middle, BOTTOM + 24, metric, "middle"))
             for b, (band, values) in enumerate(columns.items()):
                 parts += _bar(band, metric, values[metric], middle + (b - len(columns) / 2) * width, width)
         meanings = {"overall": "all labels"} | {
             band: f"{_labels(self.evaluation.bands[band]['labels'])}, {meaning} rows each"
             for band, meaning in band_meanings(self.evaluation.edges).items()
         }
-        return _figure(self.title, parts, BOTTOM + 28, list(meanings.items()))
+        return figure(self.title, parts, BOTTOM + 28, list(meanings.items()))
 
 
 def _bar(band: str, metric: str, value: float, x: float, width: float) -> list[str]:
@@ -147,5 +147,5 @@ def _bar(band: str, metric: str, value: float, x: float, width: float) -> list[s
     y = BOTTOM - height
     tip = f"<title>{safe(metric)}, {band}: {100 * value:.2f}%</title>"
     size = f'x="{x + 1:.1f}" y="{y:.1f}" width="{width - 2:.1f}" height="{height:.1f}"'
-    label = [_text(x + width / 2, y - 5, f"{100 * value:.1f}", "middle", "value")] if width >= 28 else []
+    label = [draw_text(x + width / 2, y - 5, f"{100 * value:.1f}", "middle", "value")] if width >= 28 else []
     return [f'<rect class="{band}" {size} rx="2">{tip}</rect>', *label]

@@ -18,11 +18,15 @@ from longtail.data import TextFeatures
 from longtail.errors import ModelError
 from longtail.matrix import MAX_COLUMNS
 from longtail.models import Model
-from longtail.store import hashed, linear
+from longtail.store import decisions, ensemble, hashed, linear
 from longtail.store.meta import member
 from longtail.training import Training, is_timing
 
-KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}  # member `model` -> how to write and read it
+KINDS: dict[str, Any] = {
+    "linear": linear,
+    "hashed": hashed,
+    "ensemble": ensemble,
+}  # member `model` -> how to write and read it
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,9 @@ def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenan
         "training": None,
         **own,
     }
+    decided, members = decisions.to_arrays(model)
+    arrays |= decided
+    meta |= members
     if model.text_features is not None:
         if not isinstance(model.text_features, TextFeatures):
             found = type(model.text_features).__name__
@@ -101,6 +108,7 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
         label_names=label_names,
         feature_names=None if feature_names is None else feature_names.tolist(),
         text_features=pipeline,
+        **decisions.from_arrays(arrays, meta, n_labels, where),
     )
     record = meta.get("training")
     training = None if record is None else Training.from_arrays(arrays, record, where)

@@ -68,19 +68,18 @@ def test_grouping_threads_and_order_do_not_change_a_byte(link, changes, monkeypa
         return MachProblem(X, Y, Hashes.draw(9, 5, range(5), 0), how, link)
 
     expected, sizes = solved(whole()), set()
-    for n_jobs, work, columns, least in ((2, 1e9, 1024, 1), (4, 1.0, 1024, 2), (2, 1e3, 10, 4), (1, 1e9, 1, 5)):
+    for n_jobs, work, columns in ((2, 1e9, 1024), (4, 1.0, 25), (2, 1e3, 10), (1, 1e9, 1)):
         monkeypatch.setattr(descent, "WORK_PER_CALL", work)
         monkeypatch.setattr(problem, "COLUMNS_TOGETHER", columns)
-        monkeypatch.setattr(problem, "MIN_BLOCKS", least)
         sizes.add(len(whole().blocks()))
         assert_same_model(solved(whole(), n_jobs=n_jobs), expected)
         assert_same_model(solved(whole(), change=lambda parts: [through_disk(part) for part in parts[::-1]]), expected)
-    assert sizes == {1, 2, 4, 5}
+    assert sizes == {1, 2, 3, 5}
 
 
 @pytest.mark.parametrize(
     ("sizes", "groups"),
-    [((8, 512), 4), ((25, 32), 2), ((3, 4096), 3), ((2, 16), 2), ((1, 16), 1), ((16, 128), 2), ((32, 128), 4)],
+    [((8, 512), 4), ((25, 32), 1), ((3, 4096), 3), ((2, 512), 2), ((1, 2048), 1), ((8, 128), 2), ((32, 128), 4)],
 )
 def test_few_repetitions_are_trained_together(sizes, groups):
     assert n_groups(*sizes) == groups
@@ -115,7 +114,7 @@ def test_kept_repetitions_are_a_part_that_needs_no_solving():
         np.testing.assert_array_equal(getattr(part, name), getattr(record, name))
     for name in ("best_iter", "validation_score"):
         np.testing.assert_array_equal(part.figures[name], record.figures[name])
-    assert [block.number for block in longer.blocks()] == [1, 2]
+    assert [block.number for block in longer.blocks()] == [1]
     assert np.concatenate([block.items for block in longer.blocks()]).tolist() == [2, 3, 4, 5]
     whole = MachProblem(X, Y, hashes, descent_with(early_stopping=True, max_iter=3), "softmax")
     assert_same_model(solved(longer, change=lambda parts: [through_disk(part) for part in parts[::-1]]), solved(whole))

@@ -379,7 +379,8 @@ def test_codes_kept_while_classes_move_are_those_of_the_weights(augment, truncat
 
 @pytest.mark.parametrize("augment", [False, True])
 def test_bits_collide_as_often_as_theory_says(augment):
-    """P(a bit of x equals that of w) = 1 - angle / pi, with cos(angle) = x.w / (|x| M), M = max |w| or (plain) |w|."""
+    """A bit is equal in the codes of x and w with probability 1 - angle / pi, where cos(angle) = x.w / (|x| M) with
+    M = max |w|, or M = |w| without `augment`."""
     rng, n_bits, d = np.random.default_rng(0), 4096, 12
     X = canonical_csr(sp.csr_array(rng.normal(size=(6, d)).astype(np.float32)))
     oracle = oracle_of(f"simple-lsh:bits={n_bits},augment={YES_NO[augment]}", X, one_hot(np.arange(6), 6), seed=5)

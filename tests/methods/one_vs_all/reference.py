@@ -75,6 +75,12 @@ def line_search(f_at, f, gTs):
     return next((step for step in 0.5 ** np.arange(20) if f_at(step) - f <= 0.01 * step * gTs), 0.0)
 
 
+def sine(a, b):
+    """The sine of the angle between two vectors; 0 if one of them is zero."""
+    squares = (a @ a) * (b @ b)
+    return np.sqrt(max(0.0, 1 - (a @ b) ** 2 / squares)) if squares > 0 else 0.0
+
+
 def mean_separating(A, y, s, t):
     """The shortest w with <w, mean of positives> = s and <w, mean of negatives> = t, by least squares."""
     constraints = np.stack([A[y > 0].mean(0), A[y < 0].mean(0)])

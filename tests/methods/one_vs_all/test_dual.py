@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 import longtail as lt
 from longtail.errors import InputError
 from longtail.methods.one_vs_all import dual, dual_kernels, lanes, verify_kernels
-from longtail.methods.one_vs_all.problem import Problem
+from longtail.methods.one_vs_all.inputs import samples
+from longtail.methods.one_vs_all.parts import weights_of
 from longtail.methods.one_vs_all.starts import msi
 from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problems, random_problem, start_of
+from tests.methods.one_vs_all.problems import problem_of, problems, random_problem, solve_labels
 
 
 def text_like(seed, n=400, d=120, L=30):
@@ -88,21 +89,19 @@ def test_a_start_chooses_the_first_rows_and_not_the_optimum(start):
 
 def first_rows(start, X, Y, label):
     """The working set that a lane has after the first pass: the rows of `label`, then others, at most 200."""
-    problem = Problem.of(X, Y, 1.0)
-    clf = lt.OneVsAll(1.0, start=start)
-    solver, space = clf._solver(X, Y), lanes.Space(X.shape[0], X.shape[1], 1)
+    problem, space = problem_of(X, Y, start=start), lanes.DualSpace(*X.shape, 1, is_dense=False)
+    rule, label = lanes.DualRule(1.0, 0.01, 0.0), np.array([label], np.uint64)
     dual_kernels.prepare(
-        solver.rows, solver.first, problem.rows_of, problem.rows_indptr, problem.weights,
-        np.array([label], np.uint64), 1.0, 0.01, space.cursor, space.lanes, space.scratch, space.out,
+        problem.X, problem.positives, problem.parent, label, problem.first, rule, space.cursor, space.lanes,
+        space.scratch, space.out,
     )  # fmt: skip
-    verify_kernels.verify(solver.rows, solver.first.base, space.lanes, space.scratch.values)
-    dual_kernels.settle(1.0, 0.01, 0.0, space.cursor, space.lanes, space.out)
+    verify_kernels.verify(problem.X, problem.first.base, space.lanes, space.scratch.values)
+    dual_kernels.settle(rule, space.cursor, space.lanes, space.out)
     return space.lanes.rows[: space.lanes.n_rows[0]]
 
 
 def test_first_rows_are_those_that_the_starts_weights_score_highest():
     X, Y = text_like(2, n=900)
-    problem = Problem.of(X, Y, 1.0)
     label, count = 3, int(Y[:, [3]].sum())
     y = signs(Y, label)
     for start in ("msi", "ova-primal"):
@@ -112,7 +111,7 @@ def test_first_rows_are_those_that_the_starts_weights_score_highest():
         A = ref.augmented(X, 1.0)
         w = ref.mean_separating(A, y, 1.0, msi.DUAL_NEGATIVE_SCORE)
         if start == "ova-primal":
-            w = start_of(start, problem).w
+            w = problem_of(X, Y, start=start).start.w
         scores = np.where(y > 0, -np.inf, A @ w)
         worst = np.sort(scores[rows[count:]])[0]
         assert len(rows) - count == min(max(200, 4 * count), int((scores > -1).sum()))
@@ -195,27 +194,16 @@ def test_overflowing_scores_are_not_taken_for_solved():
         assert np.isfinite(clf.training_.gradient_ratio).all()  # left to Newton, in float64
 
 
-@pytest.mark.parametrize("labels", [[10**9], [99], [-1], [], [[0]], ["a"]])
-def test_fit_block_refuses_labels_that_do_not_exist(labels):
-    X, Y = text_like(6)
-    with pytest.raises(InputError, match="labels must be"):
-        lt.OneVsAll().fit_block(X, Y, labels)
-
-
-@pytest.mark.parametrize("form", [sp.csr_array, lambda X: X.toarray() + np.float32(0.1)])
-def test_fit_block_normalises_as_fit_does(form):
-    X, Y = text_like(6)
-    X = form(3 * X)
-    whole = lt.OneVsAll(normalize=True).fit(X, Y)
-    part, _ = lt.OneVsAll(normalize=True).fit_block(X, Y, [4])
-    assert part.unit_rows
-    assert (whole.model_.W[[4]] != part.W).nnz == 0
-
-
 @pytest.mark.parametrize("weight", ["two", True, [1.0, 2.0], 0.0, -1.0, float("nan"), [[1.0]]])
 def test_bad_positive_weights_are_refused(weight):
     with pytest.raises(InputError, match="The 'positive_weight' parameter of OneVsAll must be"):
         lt.OneVsAll(positive_weight=weight).fit(np.eye(3), [0, 1, 2])
+
+
+@pytest.mark.parametrize("weight", ["two", True, 0.0, -1.0, float("nan"), [[1.0]], [1.0, -2.0], []])
+def test_bad_positive_weights_are_refused_before_the_data_is_read(weight):
+    with pytest.raises(InputError, match="The 'positive_weight' parameter of OneVsAll must be"):
+        lt.OneVsAll(positive_weight=weight)._check_parameters()
 
 
 def test_an_array_of_positive_weights_is_not_saved(tmp_path):
@@ -226,21 +214,26 @@ def test_an_array_of_positive_weights_is_not_saved(tmp_path):
 def test_twin_labels_are_solved_once_and_get_the_same_weights(monkeypatch):
     X, Y = text_like(5, L=6)
     doubled = sp.csr_array(sp.hstack([Y, Y[:, [3, 1]]]))
-    seen = []
-    solve = dual.Dual.solve
-    monkeypatch.setattr(dual.Dual, "solve", lambda self, labels: (seen.extend(labels.tolist()), solve(self, labels))[1])
+    seen, solve = [], dual.solve
+
+    def counted(problem, first, block, work):
+        seen.extend(block.items.tolist())
+        return solve(problem, first, block, work)
+
+    monkeypatch.setattr(dual, "solve", counted)
     clf = lt.OneVsAll(n_jobs=1).fit(X, doubled)
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
     assert (clf.model_.W[[6, 7]] != clf.model_.W[[3, 1]]).nnz == 0
     assert clf.training_.objective[6] == clf.training_.objective[3]
 
 
-def test_fit_block_gives_the_rows_of_the_whole_model():
+def test_some_labels_alone_get_the_rows_of_the_whole_model():
     X, Y = text_like(6)
-    whole = lt.OneVsAll().fit(X, Y)
-    part, outcome = lt.OneVsAll().fit_block(X, Y, np.array([7, 2, 19]))
-    assert (whole.model_.W[[7, 2, 19]] != part.W).nnz == 0
-    np.testing.assert_array_equal(outcome.gap, whole.training_.gap[[7, 2, 19]])
+    whole, problem = lt.OneVsAll().fit(X, Y), problem_of(X, Y)
+    part = solve_labels(problem, [7, 2, 19])
+    assert sorted(part.items.tolist()) == [2, 7, 19]
+    assert (whole.model_.W[part.items] != weights_of(part, problem.D)).nnz == 0
+    np.testing.assert_array_equal(part.figures["gap"], whole.training_.gap[part.items])
 
 
 def test_buffers_grow_for_labels_with_many_rows():
@@ -263,14 +256,13 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, dense):
     X, _ = random_problem(seed, n=max(n, 4), d=d)
     n = X.shape[0]
     X = X.toarray() if dense else X
-    problem = Problem.of(X, sp.csr_array(np.ones((n, 1), np.int32)), 1.0)
-    rows, base = dual.rows_of(X, problem), rng.normal(size=n).astype(np.float32)
-    space = lanes.Space(n, d, 1, dense=problem.is_dense)
+    rows, base = samples(X, 1.0), rng.normal(size=n).astype(np.float32)
+    space = lanes.DualSpace(n, d, 1, is_dense=rows.is_dense)
     space.lanes.need[:] = 40
     space.grow(dual_kernels.MORE_ROWS)
     L = space.lanes
     L.panel[1:] = rng.normal(size=(d, LABEL_LANES))
-    if not problem.is_dense:
+    if not rows.is_dense:
         L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
     L.factor[:], L.offset[:] = rng.normal(size=LABEL_LANES), rng.normal(size=LABEL_LANES)
     L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LABEL_LANES)
@@ -302,7 +294,7 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, dense):
 @settings(deadline=None)
 def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps):
     """Lanes take features up and drop them; after every step the panel says what a dense one would."""
-    space, dense = lanes.Space(1, 7, 1), np.zeros((7, LABEL_LANES), np.float32)
+    space, dense = lanes.DualSpace(1, 7, 1, is_dense=False), np.zeros((7, LABEL_LANES), np.float32)
     L, s = space.lanes, space.scratch
     for value, (b, features) in enumerate(steps, start=1):
         s.features[: len(features)], s.w[: len(features)] = sorted(features), value
@@ -327,30 +319,135 @@ def test_keep_best_keeps_the_best_and_the_first_of_equals(values, data):
     assert limit == min(values[i] for i in expected)
 
 
+def lane_with(X, y, cost):
+    """A space whose lane 0 has all rows of X in its working set, positives first; `cost` is that of the positives."""
+    n, d = X.shape
+    space, rows = lanes.DualSpace(n, d, 1, is_dense=isinstance(X, np.ndarray)), samples(X, 1.0)
+    L = space.lanes
+    L.rows[:n] = np.argsort(-y, kind="stable")
+    L.n_rows[0], L.n_positive[0] = n, (y > 0).sum()
+    L.cost[0] = cost
+    return rows, space
+
+
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
-def test_descend_reaches_the_optimum_of_the_working_set(C):
+@pytest.mark.parametrize("dense", [False, True])
+def test_descend_reaches_the_optimum_of_the_working_set(C, dense):
     X, Y = text_like(8, n=60)
-    rows, n_positive = np.arange(60, dtype=np.uint32), int((signs(Y, 2) > 0).sum())
-    order = np.argsort(-signs(Y, 2), kind="stable")  # positives first
-    X = sp.csr_array(X[order])
-    y = signs(Y, 2)[order]
-    space = lanes.Space(60, X.shape[1], 1)
-    problem = Problem.of(X, sp.csr_array(np.ones((60, 1), np.int32)), 1.0)
-    R, s = dual.rows_of(X, problem), space.scratch
-    count = dual_kernels.gather(R, rows, 60, s)
-    np.testing.assert_array_equal(np.sort(s.features[:count]), np.unique(X.indices))
-    alpha, w = np.zeros(60), np.zeros(count, np.float32)
-    D, norm, bias_weight, positive_loss = dual_kernels.descend(
-        s.x, s.j, s.ends, R.squares, rows, 60, n_positive, 1.0, C, 3 * C, 1e-6, alpha, s.order, w
-    )
-    cost = np.where(y > 0, 3 * C, C)
-    A = ref.augmented(X, 1.0)
+    y = signs(Y, 2)
+    rows, space = lane_with(X.toarray() if dense else X, y, 3 * C)
+    L, s = space.lanes, space.scratch
+    count = dual_kernels.gather(rows, L.rows, 60, s)
+    w = np.zeros(count, np.float32)
+    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, w)
+    order, alpha = L.rows[:60], L.alpha[:60]
+    cost, A = np.where(y > 0, 3 * C, C), ref.augmented(X, 1.0)
     full = np.zeros(A.shape[1])
-    full[s.features[:count]], full[-1] = w, bias_weight
-    np.testing.assert_allclose(full, A.T @ (alpha * y), atol=1e-4)  # w = sum alpha y x
-    assert norm == pytest.approx(full @ full, rel=1e-5)
-    assert pytest.approx(alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost)).sum(), rel=1e-4) == D
-    assert positive_loss == pytest.approx((np.maximum(0, 1 - A @ full)[y > 0] ** 2).sum(), rel=1e-3, abs=1e-6)
+    full[s.features[:count]], full[-1] = w, L.bias_weight[0]
+    np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)  # w = sum alpha y x
+    assert L.norm[0] == pytest.approx(full @ full, rel=1e-5)
+    expected = alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost[order])).sum()
+    assert L.dual[0] == pytest.approx(expected, rel=1e-4)
+    slack = np.maximum(0, 1 - A @ full)[y > 0]
+    assert L.positive_loss[0] == pytest.approx((slack**2).sum(), rel=1e-3, abs=1e-6)
     best = ref.optimum("squared_hinge", A, y, cost)
-    assert pytest.approx(best, rel=1e-4) == D
+    assert L.dual[0] == pytest.approx(best, rel=1e-4)
     assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)
+    again = np.zeros(count, np.float32)
+    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, again)  # from the solution
+    np.testing.assert_allclose(again, w, atol=1e-3)
+
+
+@given(st.integers(0, 1000), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_gather_copies_rows_and_renumbers_features_as_they_occur(seed, dense):
+    X, _ = random_problem(seed, n=12, d=9)
+    chosen = np.random.default_rng(seed).permutation(12)[:5].astype(np.uint32)
+    rows, space = lane_with(X.toarray() if dense else X, np.ones(12), 1.0)
+    s = space.scratch
+    count = dual_kernels.gather(rows, chosen, 5, s)
+    met = np.concatenate([X[[i]].indices for i in chosen]).tolist()
+    assert s.features[:count].tolist() == (list(range(9)) if dense else list(dict.fromkeys(met)))
+    assert not s.slot.any()
+    for r, i in enumerate(chosen):
+        start, end = int(s.ends[r]), int(s.ends[r + 1])
+        copied = np.zeros(9, np.float32)
+        copied[s.features[np.arange(9) if dense else s.j[start:end]]] = s.x[start:end]
+        np.testing.assert_array_equal(copied, X[[i]].toarray().ravel())
+        w = np.random.default_rng(seed).normal(size=count).astype(np.float32)
+        ends, j = (s.ends[r], s.ends[r + 1]), None if dense else s.j
+        product = X[[i]].toarray().ravel()[s.features[:count]] @ w
+        assert dual_kernels.row_dot(s.x, j, *ends, w) == pytest.approx(product, rel=1e-4, abs=1e-5)
+        changed = w.copy()
+        dual_kernels.add_row(s.x, j, *ends, np.float32(2), changed)
+        np.testing.assert_allclose(changed, w + 2 * X[[i]].toarray().ravel()[s.features[:count]], rtol=1e-5, atol=1e-6)
+
+
+@given(problems, st.booleans(), st.sampled_from([0.0, 1.0]))
+@settings(deadline=None, max_examples=40)
+def test_the_first_guess_scores_as_the_mean_separating_weights_do(problem, dense, bias):
+    X, Y = problem
+    p = problem_of(X.toarray() if dense else X, Y, bias=bias, solver="dual")
+    space = lanes.DualSpace(*X.shape, 1, is_dense=p.X.is_dense)
+    A = ref.augmented(X, bias)
+    for label in range(Y.shape[1]):
+        own = p.positives.rows[p.positives.indptr[label] : p.positives.indptr[label + 1]]
+        count = dual_kernels.positive_mean(p.X, own, space.scratch)
+        mean = np.zeros(X.shape[1])
+        mean[space.scratch.features[:count]] = space.scratch.w[:count]
+        np.testing.assert_allclose(mean, X.toarray()[own].mean(0) if len(own) else 0, rtol=1e-4, atol=1e-6)
+        u, v, n_features = dual_kernels.guess(p.X, p.first, own, space.scratch)
+        w = u * np.append(mean, bias)[: p.D] + v * A.mean(0) if bias else u * mean + v * A.mean(0)
+        W = np.empty((1, p.D))
+        p.start.weights(p, np.array([label]), W)
+        assert n_features == (count if u else 0)
+        if not own.size:
+            assert (u, v) == (0.0, 0.0)
+        elif ref.sine(A[own].mean(0), A.mean(0)) > 0.05:  # else float32 sums lose too many digits
+            np.testing.assert_allclose(w, W[0], rtol=1e-3, atol=1e-3 * np.abs(W).max())
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
+@settings(deadline=None)
+def test_smallest_of_best_equals_sorting(values, data):
+    keep = data.draw(st.integers(1, len(values)))
+    scratch = np.empty(len(values), np.float32)
+    found = verify_kernels.smallest_of_best(np.array(values, np.float32), len(values), keep, scratch)
+    assert found == sorted(values, reverse=True)[keep - 1]
+
+
+def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow():
+    X, Y = text_like(8, n=60)
+    y = signs(Y, 2)
+    rows, space = lane_with(X, y, 1.0)
+    rule, L = lanes.DualRule(1.0, 0.01, 0.05), space.lanes
+    L.n_rows[0] = 40
+    L.member[L.rows[:40]] = 1
+    L.positive[y > 0] = 1
+    L.rounds[0], L.position[0], L.phase[0] = 1, 0, dual_kernels.TO_SOLVE
+    assert dual_kernels.solve_lane(0, rows, rule, L, space.scratch) == dual_kernels.DONE
+    assert L.phase[0] == dual_kernels.TO_CHECK
+    weights = L.panel[L.line_of, 0].copy()
+
+    L.loss[0] = 1e6  # far from solved
+    L.n_found[0] = 2
+    L.found[:2] = L.rows[40:42]
+    dual_kernels.settle(rule, space.cursor, L, space.out)
+    assert (L.phase[0], L.rounds[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.TO_SOLVE, 2, 42, 0)
+    assert L.alpha[40:42].tolist() == [0, 0]
+    assert L.member[L.rows[:42]].all()
+
+    L.phase[0] = dual_kernels.TO_CHECK
+    L.loss[0] = L.dual[0] - 0.5 * L.norm[0] - L.positive_loss[0]  # P = D
+    active = (L.alpha[:42] > 0).sum()
+    dual_kernels.settle(rule, space.cursor, L, space.out)
+    assert (L.phase[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.EMPTY, 0, 1)
+    assert not L.member.any()
+    assert not L.positive[L.rows[:42]].any()
+    written = np.zeros(X.shape[1] + 1)
+    written[space.out.indices[: space.out.ends[1]]] = space.out.data[: space.out.ends[1]]
+    expected = np.append(weights, L.bias_weight[0])
+    np.testing.assert_allclose(written, np.where(np.abs(expected) < 0.05, 0, expected))
+    assert space.out.status[0] == dual_kernels.SOLVED
+    assert space.out.n_iter[0] == 2
+    np.testing.assert_allclose(space.out.figures[0], [L.dual[0], 1e-6, np.nan, active], rtol=1e-6)

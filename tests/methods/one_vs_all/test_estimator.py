@@ -14,15 +14,16 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import longtail as lt
 from longtail.data import Dataset
 from longtail.errors import InputError
-from longtail.methods.one_vs_all.starts import base
+from longtail.methods.one_vs_all import order
 from longtail.training import Status
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problems, random_problem
 
 
 def bytes_of(clf):
-    W, outcome = clf.model_.W, clf.training_
-    return [array.tobytes() for array in (W.data, W.indices, W.indptr, *vars(outcome).values())]
+    W, record = clf.model_.W, clf.training_
+    arrays = (W.data, W.indices, W.indptr, record.status, record.n_iter, *record.figures.values())
+    return [array.tobytes() for array in arrays]
 
 
 @pytest.mark.parametrize("start", ["msi", "tree"])
@@ -32,7 +33,7 @@ def test_threads_and_blocks_do_not_change_a_byte(monkeypatch, n_jobs, block, den
     for solver in ("dual", "newton"):
         expected = bytes_of(lt.OneVsAll(solver=solver, start=start, n_jobs=1).fit(X, Y))
         with monkeypatch.context() as patch:
-            patch.setattr(base, "DENSE_WEIGHTS", dense)
+            patch.setattr(order, "DENSE_WEIGHTS", dense)
             other = lt.OneVsAll(solver=solver, start=start, n_jobs=n_jobs, block_size=block).fit(X, Y)
         assert bytes_of(other) == expected
 
@@ -93,7 +94,7 @@ def test_training_holds_the_model_once():
     assert peaks[1] - peaks[0] < 1.5 * (sizes[1] - sizes[0])
 
 
-def test_weights_and_training_are_those_of_the_problem():
+def test_weights_and_figures_are_those_of_the_problem():
     X, Y = random_problem(8, n=40, d=10)
     clf = lt.OneVsAll(C=3.0, tol=1e-8, prune=0.0, bias=0.5).fit(X, Y)
     assert clf.model_.W.shape == (7, 11)
@@ -162,10 +163,10 @@ def test_multi_class_predicts_names_and_multi_label_an_indicator():
     assert clf.score(X, [["a", "b"], ["b"], [], ["c"]]) == 0.75  # a row without labels cannot be hit
 
 
-def test_a_sparse_indicator_with_one_label_a_row_is_multi_class():
-    clf = lt.OneVsAll().fit(np.eye(3), sp.csr_array(np.eye(3)[[1, 0, 2]]))
-    assert clf.multiclass_
-    assert clf.predict(np.eye(3)).tolist() == [1, 0, 2]
+def test_an_indicator_with_one_label_per_row_is_answered_by_an_indicator():
+    clf = lt.OneVsAll(C=10).fit(np.eye(3), sp.csr_array(np.eye(3)[[1, 0, 2]]))
+    assert not clf.multiclass_
+    np.testing.assert_array_equal(clf.predict(np.eye(3)).toarray(), np.eye(3)[[1, 0, 2]])
 
 
 def test_a_dataset_brings_its_names():
@@ -176,24 +177,28 @@ def test_a_dataset_brings_its_names():
     explanation = clf.explain(X[[0]], "y")
     assert {share.feature for share in explanation.contributions} <= {"one", "two", "three"}
     assert explanation.score == pytest.approx(clf.model_.scores(X[[0]], [2])[0, 0], abs=1e-6)
-    assert clf.explain(X[[0]], label=2) == explanation
+    assert clf.explain(X[[0]], column=2) == explanation
     np.testing.assert_array_equal(clf.predict_topk(data, 2).labels, clf.predict_topk(X, 2).labels)
     with pytest.raises(InputError, match="a Dataset has its own labels"):
         lt.OneVsAll().fit(data, Y)
 
 
-def test_progress_counts_labels():
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_progress_is_the_share_of_labels_done(n_jobs):
     X, Y = random_problem(1, L=9)
     seen = []
-    lt.OneVsAll().fit(X, Y, progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (9, 9)
+    lt.OneVsAll(n_jobs=n_jobs, block_size=2).fit(X, Y, progress=seen.append)
+    assert seen[-1] == 1.0
     assert seen == sorted(seen)
+    assert any(0 < share < 1 for share in seen)
 
 
 def test_a_warning_tells_how_many_labels_stopped_early_and_what_to_do():
     X, Y = random_problem(7, n=60, d=30)
     clf = lt.OneVsAll(C=100.0, tol=1e-9, max_iter=1, solver="newton", start="zero")
-    with pytest.warns(ConvergenceWarning, match=r"of 7 labels stopped before .* max_iter=1.*increase max_iter"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"\d labels stopped at max_iter .* increase max_iter .* training_.status"
+    ):
         clf.fit(X, Y)
     unsolved = clf.training_.status != Status.CONVERGED
     assert unsolved.any()
@@ -271,7 +276,7 @@ def test_other_mistakes_have_helpful_errors():
         clf.predict_topk(X)
     with pytest.raises(InputError, match="Y has 5 rows but X has 30; each row of Y labels one row of X"):
         clf.fit(X, Y[:5])
-    with pytest.raises(InputError, match="2 label names were given for the 7 labels of Y"):
+    with pytest.raises(InputError, match="2 label names were given for the 7 labels of y"):
         clf.fit(X, Y, label_names=["a", "b"])
     with pytest.raises(InputError, match="1 feature names were given for the 12 features of X"):
         clf.fit(X, Y, feature_names=["a"])
@@ -282,7 +287,7 @@ def test_other_mistakes_have_helpful_errors():
         clf.predict_topk(X, k=0)
     with pytest.raises(InputError, match="trained without a text pipeline"):
         clf.predict_topk(["some text"])
-    with pytest.raises(InputError, match="label 'zebra' is neither one of the 7 names"):
+    with pytest.raises(InputError, match="label 'zebra' is not among the 7 names in classes_"):
         clf.explain(X[[0]], "zebra")
     with pytest.raises(InputError, match="explain takes one row, but 30 were given"):
-        clf.explain(X, 0)
+        clf.explain(X, column=0)

@@ -17,10 +17,10 @@ from tests.methods.one_vs_all.problems import problem_of, text_like
 
 def part(labels, rows, number=0):
     """A part with these dense weight rows; its figures can be told apart."""
-    n = len(labels)
-    figures = np.asarray(labels, float)[:, None] + np.arange(4) / 10
-    status, n_iter = np.full(n, number % 3, np.uint8), np.asarray(labels, np.int32)
-    return part_of(Block(number, np.asarray(labels), 1.0), np.asarray(labels), sp.csr_array(rows), status, n_iter, figures)
+    labels = np.asarray(labels)
+    figures = labels[:, None] + np.arange(4) / 10
+    status, n_iter = np.full(len(labels), number % 3, np.uint8), labels.astype(np.int32)
+    return part_of(Block(number, labels, 1.0), labels, sp.csr_array(rows), status, n_iter, figures)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 8))

@@ -97,8 +97,8 @@ def test_a_problem_is_freed_with_its_last_reference():
         ({"bias": 1e7}, {"solver": "newton"}),  # beyond float32
         ({"positive_weight": [2.0] * 7}, {"positive_weight": 2.0}),
         ({"positive_weight": np.arange(1, 8)}, {"positive_weight": "one per label"}),
-        ({"random_state": 7}, {"random_state": 7}),
-        ({"random_state": None}, {"random_state": 0}),
+        ({"random_state": 7}, {"seed": 7}),
+        ({"random_state": None}, {"seed": 0}),
     ],
 )
 def test_settings_are_resolved_plain_values(params, resolved):

@@ -68,8 +68,8 @@ def test_options_are_read_from_the_string():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("msi:u=1", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:u=1' instead of the form 'name:option=value,option=value'."),
-        ("msi:", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:' instead of the form 'name:option=value,option=value'."),
+        ("msi:u=1", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:u=1' instead of the form 'name:o"),
+        ("msi:", "OneVsAll: 'msi' takes 's' and 't'. Got 'msi:' instead of the form 'name:o"),
         ("zero:t=1", "The 'start' parameter of OneVsAll: 'zero' takes no options. Got 'zero:t=1' instead"),
         ("msi:t=low", "The 'start' parameter of OneVsAll: the option 't' must be a number. Got 'low' instead."),
         ("msi:t=nan", "the option 't' must be a number. Got 'nan' instead."),
@@ -136,7 +136,9 @@ def test_msi_is_the_shortest_vector_that_separates_the_means(problem, bias, loss
     X, Y = problem
     A, y = ref.augmented(X, bias), signs(Y, 2)
     s, t = (0.5, -1.25) if options else (1.0, {"squared_hinge": -2.0, "logistic": -3.0}[loss])
-    W = guess(f"msi:{options}" if options else "msi", X, Y, [2], loss=loss, bias=bias)
+    p = problem_of(X, Y, solver="newton", loss=loss, bias=bias)
+    W, start = np.full((1, p.D), 7.0), starts.make(f"msi:{options}" if options else "msi", p)
+    start.weights(p, np.array([2]), W)
     means = np.stack([A[y > 0].mean(0), A.mean(0)])
     singular = np.linalg.svd(means / np.linalg.norm(means, axis=1, keepdims=True), compute_uv=False)[-1]
     if singular > 1e-3:
@@ -158,7 +160,8 @@ def test_msi_when_positives_and_mean_are_orthogonal_equals_eq_27():
     X = sp.csr_array(np.array([[1, 0], [0, 1], [-1, 1], [0, 1]], np.float32))
     Y = sp.csr_array(np.array([[1], [0], [0], [0]], np.int32))
     W = guess("msi", X, Y, [0], bias=0.0)
-    pbar, xbar, s, t = np.array([1.0, 0.0]), np.array([0.0, 0.75]), 1.0, msi.NEWTON_NEGATIVE_SCORE[LOSSES["squared_hinge"]]
+    pbar, xbar = np.array([1.0, 0.0]), np.array([0.0, 0.75])
+    s, t = 1.0, msi.NEWTON_NEGATIVE_SCORE[LOSSES["squared_hinge"]]
     expected = s / (pbar @ pbar) * pbar + (3 * t + s) / (4 * xbar @ xbar) * xbar
     np.testing.assert_allclose(W[0], expected)
 
@@ -208,7 +211,7 @@ def test_ova_primal_solves_the_all_negative_problem(loss, bias):
 @pytest.mark.parametrize("solver", ["newton", "dual"])
 @pytest.mark.parametrize("tol", [None, DENSE_TOL, 5.0])
 def test_ova_primal_on_dense_features_is_not_the_zero_start(start, solver, tol):
-    """`tol` is 1 there by default, and zero satisfies |g(w)| <= |g(0)|. The all-negative problem needs a smaller one."""
+    """`tol` is 1 there by default, and zero satisfies |g(w)| <= |g(0)|; the all-negative problem needs another one."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 20)).astype(np.float32) + 1
     X /= np.linalg.norm(X, axis=1, keepdims=True)

@@ -81,7 +81,7 @@ def test_slots_are_searched_from_the_last_bits_of_a_label_on():
     assert kernels.find(slots, U64(0), np.uint32(3), np.uint32(9)) == 2
 
 
-@given(st.integers(0, 10**6), st.sampled_from([20, 300]), st.integers(1, 3), st.sampled_from([0.0, 0.4]))
+@given(st.integers(0, 10**6), st.sampled_from([20, 300]), st.integers(1, 3), st.sampled_from([0.0, 0.375]))
 @settings(deadline=None, max_examples=30)
 def test_tables_and_lists_are_dictionaries(seed, K, parts, lam):
     """Random changes of v, against one dictionary per feature."""
@@ -136,10 +136,17 @@ def test_passes_over_all_tables_equal_dense_arrays(lam):
     V, weights = dense_tables(solver), solver.weights
     W = np.where(np.abs(V) > np.float32(lam), V, 0)
     part_of = solver.samples.number_of // weights.part_width
+    counts = np.empty_like(weights.list_size)
+    table_kernels.count_nonzeros(weights, np.float32(lam), counts)
     for part in range(3):
-        np.testing.assert_array_equal(weights.nonzeros(lam)[:, part], (W[:, part_of == part] != 0).sum(axis=1))
-    np.testing.assert_array_equal(dense_lists(solver) != 0, W != 0)
-    solver.weights = weights.selected(lam)
+        np.testing.assert_array_equal(counts[:, part], (W[:, part_of == part] != 0).sum(axis=1))
+    weights.entries["w"] = np.nan
+    weights.list_size[:] = 0
+    weights.rows[:] = 0
+    table_kernels.fill_lists(weights, np.float32(lam))
+    np.testing.assert_array_equal(dense_lists(solver), ref.prox(V, np.float32(lam)).astype(np.float32))
+    solver.weights = WeightTables.empty(60, 40, 3, counts.sum(axis=1))
+    table_kernels.copy_selected(weights, np.float32(lam), solver.weights)
     np.testing.assert_array_equal(dense_tables(solver), W)
     A = dense_alphas(solver)
     square, total = table_kernels.dual_parts(weights, np.float32(lam), solver.members)
@@ -201,7 +208,12 @@ def test_the_update_of_a_row_is_its_exact_minimum(lam):
         wanted, Q = A[i].copy(), (dense_X[i] ** 2).sum()
         if Q > 0:
             wanted[active] = ref.project_row((A[i] - gradient / Q)[active], dense_Y[i][active], 1.5)
-        solver._update(np.array([i], np.uint32), found)
+        samples, scratch = solver.samples, RowScratch.of(20)
+        done, status = kernels.update_rows(
+            np.array([i], np.uint32), 0, samples.X, samples.squares, samples.n_positive, found, 1.5, np.float32(lam),
+            False, solver.weights, solver.members, scratch,
+        )  # fmt: skip
+        assert (done, status) == (1, kernels.DONE)
         np.testing.assert_allclose(dense_alphas(solver)[i], wanted, atol=1e-5)
 
 
@@ -212,6 +224,11 @@ def test_tables_are_restored_from_alphas():
     solver.start(1.0, 0.0)
     solver.go_back(point)
     np.testing.assert_allclose(dense_tables(solver), X.toarray().T @ A, atol=1e-5)
+    rows = np.arange(10, 30, dtype=np.uint32)
+    solver.weights = WeightTables.empty(50, 30, 2)
+    done, status = kernels.restore_rows(rows, 5, solver.samples.X, solver.weights, solver.members, RowScratch.of(40))
+    assert (done, status) == (20, kernels.DONE)
+    np.testing.assert_allclose(dense_tables(solver), X.toarray()[15:30].T @ A[15:30], atol=1e-5)
 
 
 # --- search ----------------------------------------------------------------------------------------------------------
@@ -303,6 +320,17 @@ def test_reading_the_lists_alone_finds_the_same_labels(parts):
             np.testing.assert_allclose(np.maximum(before[touched], 0), np.maximum(before[best], 0), atol=1e-5)
             assert len(set(touched.tolist())) == 4
             assert not other.any()
+
+
+def test_the_highest_scores_of_rows():
+    X, Y = text_like(9, n=40, d=100, L=50)
+    solver = trained(X, Y, 2, C=5.0, lam=0.02, parts=3)
+    rows, out, z = np.arange(7, 37, dtype=np.uint32), np.empty((30, 6), np.uint32), np.zeros(50, np.float32)
+    search_kernels.top_rows(rows, solver.samples.X, solver.weights, z, out)
+    Z = X.toarray()[7:37] @ dense_lists(solver)
+    labels = np.argsort(solver.samples.number_of)[out]
+    np.testing.assert_allclose(np.take_along_axis(Z, labels, 1), -np.sort(-Z, axis=1)[:, :6], atol=1e-5)
+    assert not z.any()
 
 
 def test_a_row_of_all_labels_is_added():

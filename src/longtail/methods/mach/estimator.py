@@ -80,6 +80,10 @@ class Mach(ExtremeClassifier):
         Keep the repetitions of the last fit, and train only those that a larger n_repetitions adds.
     normalize : bool, default=False
         Divide every row by its length, in training and, by the model itself, in prediction.
+    calibrate : bool or str, default=False
+        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
+        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores.
     random_state : int, RandomState or None, default=0
@@ -142,6 +146,7 @@ class Mach(ExtremeClassifier):
         base: BaseEstimator | None = None,
         warm_start: bool = False,
         normalize: bool = False,
+        calibrate: bool | str = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -162,6 +167,7 @@ class Mach(ExtremeClassifier):
         self.base = base
         self.warm_start = warm_start
         self.normalize = normalize
+        self.calibrate = calibrate
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -185,7 +191,7 @@ class Mach(ExtremeClassifier):
         weights : {"int8", "float32"}, default="int8"
 
         >>> print(Mach.suggest_sizes(105_033, 422_713, n_buckets=32))  # doctest: +NORMALIZE_WHITESPACE
-        n_buckets=32, n_repetitions=9: at most 122.7 MB as int8 (one-vs-all: 1,447.6 times as much), 270.5 MB per
+        n_buckets=32, n_repetitions=9: at most 122.7 MB as int8 (one-vs-all: 1,447.6 times as much), 487.0 MB per
         training thread, 121,741,344 multiplications and 945,297 lookups per prediction, probability that some two
         classes are indistinguishable at most 0.00031
         """

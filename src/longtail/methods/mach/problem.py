@@ -20,8 +20,7 @@ from longtail.models.hashing import Hashes
 from longtail.parallel import Work
 from longtail.training import Status, Training
 
-COLUMNS_TOGETHER = 1024  # buckets that are trained together: fewer are slower, more are not faster
-MIN_BLOCKS = 2  # so that few repetitions still occupy several threads
+COLUMNS_TOGETHER = 1024  # buckets that are trained together: more are not faster, 512 take 6 % and 256 30 % more time
 
 
 class Kept(NamedTuple):
@@ -86,9 +85,13 @@ class RepetitionProblem(Problem):
 
 
 def n_groups(n_repetitions: int, n_buckets: int) -> int:
-    """The number of groups that repetitions are trained in. Only time and memory depend on it."""
+    """The number of groups that repetitions are trained in. Only time and memory depend on it.
+
+    Repetitions that would just fill one group make two, so that two threads can train them.
+    """
     together = max(1, COLUMNS_TOGETHER // n_buckets)
-    return max(-(-n_repetitions // together), min(n_repetitions, MIN_BLOCKS))
+    at_least = 2 if n_repetitions * n_buckets >= COLUMNS_TOGETHER else 1
+    return max(-(-n_repetitions // together), min(n_repetitions, at_least))
 
 
 class MachProblem(RepetitionProblem):

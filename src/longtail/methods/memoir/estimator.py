@@ -82,6 +82,10 @@ class Memoir(ExtremeClassifier):
         Training stops after this many passes without a better score.
     normalize : bool, default=False
         Divide every row by its length, in training and, by the model itself, in prediction.
+    calibrate : bool or str, default=False
+        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
+        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
     n_jobs : int or None, default=None
         Threads that search for rivals. None and -1 mean all cores. The number does not change the model.
     random_state : int, RandomState or None, default=0
@@ -146,6 +150,7 @@ class Memoir(ExtremeClassifier):
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
         normalize: bool = False,
+        calibrate: bool | str = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -167,6 +172,7 @@ class Memoir(ExtremeClassifier):
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
         self.normalize = normalize
+        self.calibrate = calibrate
         self.n_jobs = n_jobs
         self.random_state = random_state
 

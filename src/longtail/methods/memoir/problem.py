@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.matrix import row_squares
+from longtail.methods import state
 from longtail.methods.memoir import oracles, schedules
 from longtail.methods.memoir.early_stopping import EarlyStopping, HeldOutRows
 from longtail.methods.memoir.oracle_recall import RecallSample
@@ -120,7 +121,13 @@ class MemoirProblem(Problem):
         n_batches = self.batches.n_batches
         per_pass = max(1, round(len(self.pairs.rows) / self.batches.size))
         per_report = max(1, n_batches // N_REPORTS)
-        for t, (chosen, rivals) in enumerate(train(oracle, self.pairs, self.batches, self.penalty, self.order_seed)):
+        first = self._continue(oracle, recall, stopping, work.saved())
+
+        def between(t: int) -> None:
+            work.save(lambda: _state(t, oracle, recall, stopping))
+
+        training = train(oracle, self.pairs, self.batches, self.penalty, self.order_seed, first, between)
+        for t, (chosen, rivals) in enumerate(training, first):
             if stopping is not None and t and t % per_pass == 0:
                 stopping.add(self.model(self.unscaled(oracle.vectors.to_csr())))
                 if stopping.is_over:
@@ -131,6 +138,23 @@ class MemoirProblem(Problem):
         if stopping is not None:
             stopping.add(self.model(self.unscaled(oracle.vectors.to_csr())))
         return n_batches
+
+    def _continue(
+        self, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None, saved: state.Arrays | None
+    ) -> int:
+        """Go to the state of an earlier attempt; the number of the next batch."""
+        if saved is None:
+            return 0
+        oracle.vectors.restore(state.of(saved, "vectors"))
+        oracle.restore(state.of(saved, "oracle"))
+        recall.excess = [saved["recall.excess"]]
+        if stopping is not None:
+            stopping.scores = saved["stopping.scores"].tolist()
+            best = {name: array.copy() for name, array in state.of(saved, "best").items()}
+            if best:
+                shape = oracle.vectors.shape
+                stopping.best = self.model(sp.csr_array((best["data"], best["indices"], best["indptr"]), shape=shape))
+        return int(saved["batch.number"])
 
     def oracle(self, team: parallel.Team) -> Oracle:
         """A new oracle over class vectors that are all zero."""
@@ -155,6 +179,21 @@ class MemoirProblem(Problem):
 
     def model(self, W: sp.csr_array) -> LinearModel:
         return LinearModel(W, self.n_features, self.parameters.bias)
+
+
+def _state(t: int, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None) -> dict[str, np.ndarray]:
+    """The state of training before batch t. The order of the batches follows from the seed."""
+    excess = np.concatenate(recall.excess) if recall.excess else np.empty(0)
+    scores = [] if stopping is None else stopping.scores
+    best = None if stopping is None else stopping.best
+    return state.joined(
+        batch={"number": np.array(t)},
+        vectors=oracle.vectors.state(),
+        oracle=oracle.state(),
+        recall={"excess": excess},
+        stopping={"scores": np.array(scores, np.float64)},
+        best={} if best is None else {"data": best.W.data, "indices": best.W.indices, "indptr": best.W.indptr},
+    )
 
 
 class MemoirStack(Stack):

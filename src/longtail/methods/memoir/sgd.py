@@ -16,8 +16,9 @@ Symbols: C classes, eta_t learning rate of batch t, lam lambda, R_t `touched`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -79,13 +80,20 @@ def draw_batches(n_pairs: int, size: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def train(
-    oracle: Oracle, pairs: Pairs, batches: Batches, penalty: Penalty, seed: int
+    oracle: Oracle,
+    pairs: Pairs,
+    batches: Batches,
+    penalty: Penalty,
+    seed: int,
+    first: int = 0,
+    between: Callable[[int], None] = lambda t: None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Train the class vectors of the oracle. For each batch, before the weights change, yields the numbers of its pairs
-    and their rivals."""
+    """Train the class vectors of the oracle, from batch `first` on. For each batch, before the weights change, yields
+    the numbers of its pairs and their rivals. `between` is called before each batch t, when batch t - 1 is complete."""
     vectors = oracle.vectors
-    drawn = draw_batches(len(pairs.rows), batches.size, seed)
-    for t in range(batches.n_batches):
+    drawn = islice(draw_batches(len(pairs.rows), batches.size, seed), first, None)
+    for t in range(first, batches.n_batches):
+        between(t)
         chosen, rate = next(drawn), batches.rate(t)
         if not penalty.l1 and penalty.lam:
             _shrink(oracle, 1.0 - penalty.lam * rate)

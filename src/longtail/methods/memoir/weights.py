@@ -6,6 +6,7 @@ the arrays and the loops over them are described in weights_kernels.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,11 +15,14 @@ import scipy.sparse as sp
 from longtail.compiled import csr_parts, csr_pattern
 from longtail.errors import InputError
 from longtail.methods.memoir import weights_kernels as kernels
+from longtail.methods.state import with_room
 
 FIRST_LENGTH = 1 << 16  # entries of an arena at first
 N_TOP = 16  # top classes of a feature
 MAX_PENDING = 0.05  # truncation is postponed up to this sum; typical weights are around 1
 MAX_ENTRIES = 2**32 - 2  # of an arena: links between free segments are uint32
+TABLES = ("keys", "values", "places")  # arrays with an entry per slot of the tables
+POSTINGS = ("posting_classes", "posting_values")  # arrays with an entry per posting of the inverted lists
 SMALLEST_SCALE = 1e-8  # below it the stored values would grow out of float32's range, and are multiplied by the scale
 
 
@@ -206,12 +210,31 @@ class ClassVectors:
         )
         return self.to_csr()
 
+    def state(self) -> dict[str, np.ndarray]:
+        """All that training changes."""
+        n_slots, n_postings = self.arrays.used.tolist()
+        used = dict.fromkeys(TABLES, n_slots) | dict.fromkeys(POSTINGS, n_postings)
+        arrays = {
+            name: array[: used.get(name)]
+            for name, array in self.arrays._asdict().items()
+            if isinstance(array, np.ndarray)
+        }
+        return {**arrays, "pending": self.pending, "n_pending": self.n_pending}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from a `state`."""
+        arrays: dict[str, Any] = {name: array.copy() for name, array in state.items()}
+        self.pending, self.n_pending = arrays.pop("pending"), arrays.pop("n_pending")
+        for name in (*TABLES, *POSTINGS):
+            arrays[name] = with_room(arrays[name], len(getattr(self.arrays, name)))
+        self.arrays = self.arrays._replace(**arrays)
+
     def _lengthen(self) -> None:
         """Make the arenas half as long again, one after the other, because copies of all at once would set the peak of
         memory. New pages take memory only when they are used. (`ndarray.resize` would need no copy, but the arrays
         would lose the huge pages that NumPy requests, and training a third of its speed.)
         """
-        for name in ("keys", "values", "places", "posting_classes", "posting_values"):
+        for name in (*TABLES, *POSTINGS):
             arena = getattr(self.arrays, name)
             if len(arena) * 1.5 > MAX_ENTRIES:
                 raise InputError(

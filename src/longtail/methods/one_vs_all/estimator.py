@@ -62,6 +62,10 @@ class OneVsAll(ExtremeClassifier):
     normalize : bool, default=False
         Divide every row by its length, in training and in prediction. Use it for counts and other rows of different
         lengths; tf-idf rows of `TextFeatures` have length 1 already.
+    calibrate : bool or str, default=False
+        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
+        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
     block_size : int or None, default=None
         Labels per block of work. Progress is reported and Ctrl-C obeyed more often with small blocks; large blocks
         waste less time. It does not change a byte of the result. None chooses blocks of about a second.
@@ -118,6 +122,7 @@ class OneVsAll(ExtremeClassifier):
         max_iter: int = 100,
         bias: float = 1.0,
         normalize: bool = False,
+        calibrate: bool | str = False,
         block_size: int | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
@@ -132,6 +137,7 @@ class OneVsAll(ExtremeClassifier):
         self.max_iter = max_iter
         self.bias = bias
         self.normalize = normalize
+        self.calibrate = calibrate
         self.block_size = block_size
         self.n_jobs = n_jobs
         self.random_state = random_state

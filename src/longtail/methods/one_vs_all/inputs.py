@@ -66,7 +66,7 @@ def label_rows(Y: sp.csr_array, weight: np.ndarray) -> LabelRows:
 
 
 def sum_of_rows(X: Features, bias: float) -> np.ndarray:
-    """The sum of all rows, bias feature included, in float64."""
+    """The sum of all rows, bias feature included, as float64. SciPy adds sparse rows in float32."""
     total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
     return frozen(np.append(total, X.shape[0] * bias) if bias > 0 else total, np.float64)
 

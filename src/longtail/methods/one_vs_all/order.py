@@ -38,7 +38,7 @@ def walk(
     """A few labels at a time, in the order to solve them, with their first weights W (labels, D).
 
     The caller turns W into solutions, in place, before it takes the next labels. Labels whose parent is ROOT begin at
-    the weights of `start`, the others at the solution of their parent. `labels` are whole subtrees.
+    the weights of `start`, the others at the solution of their parent, which must also be among `labels`.
 
     Memory: children that need most go last, and the last one takes over its parent's weights. At most
     1 + log2(len(labels)) dense solutions are therefore held at a time, however deep the tree.

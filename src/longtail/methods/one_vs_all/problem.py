@@ -48,7 +48,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
             "positive_weight": float(weight[0]) if len(weight) == 1 else "one per label",
             "tol": self.tol,
             "block_size": self.block_size,
-            "random_state": seed,
+            "seed": seed,
         }
 
     def blocks(self) -> list[Block]:

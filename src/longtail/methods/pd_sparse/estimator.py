@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from longtail import check
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.pd_sparse.problem import PDSparseParameters, PDSparseProblem
 from longtail.methods.pd_sparse.search import parse_search
+from longtail.training import Training
 
 
 class PDSparse(ExtremeClassifier):
@@ -60,6 +62,10 @@ class PDSparse(ExtremeClassifier):
     normalize : bool, default=False
         Divide every row by its length, in training and, by the model itself, in prediction. Use True for counts and
         other rows of different lengths; tf-idf rows of `TextFeatures` have length 1 already.
+    calibrate : bool or str, default=False
+        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
+        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores. Their number does not change a byte of the model.
     random_state : int, RandomState or None, default=0
@@ -113,6 +119,7 @@ class PDSparse(ExtremeClassifier):
         post_solve: bool = True,
         bias: float = 0.0,
         normalize: bool = False,
+        calibrate: bool | str = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
@@ -127,6 +134,7 @@ class PDSparse(ExtremeClassifier):
         self.post_solve = post_solve
         self.bias = bias
         self.normalize = normalize
+        self.calibrate = calibrate
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -166,6 +174,11 @@ class PDSparse(ExtremeClassifier):
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
         return PDSparseProblem(X, Y, parameters)
+
+    def _after(self, record: Training) -> ExtremeClassifier:
+        """With the C and lam that the first fit chose: other values would give scores on another scale."""
+        fixed: ExtremeClassifier = clone(self).set_params(C=float(record.C[0]), lam=float(record.lam[0]))
+        return fixed
 
     def _column_bytes(self) -> tuple[int, int]:
         return 190, 20  # the table of a feature begins with a few slots

@@ -27,7 +27,7 @@ Symbols: N rows, D features, K labels. A_i, the active set of row i, is `members
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,6 +42,7 @@ from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
 from longtail.methods.pd_sparse.table_kernels import dual_parts
 from longtail.methods.pd_sparse.weights import WeightTables
+from longtail.methods.state import joined, of, of_generator, set_generator, with_room
 
 MEMBER = np.dtype([("label", np.uint32), ("alpha", np.float64)])
 BATCH = 256  # rows searched at a time
@@ -132,6 +133,17 @@ class Members(NamedTuple):
     def copy(self) -> Members:
         return Members(*(part.copy() for part in self))
 
+    def state(self) -> dict[str, np.ndarray]:
+        """The arrays, without the unused end of `held`; records as bytes."""
+        return {**self._asdict(), "held": self.held[: int(self.used[0])].view(np.uint8)}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, np.ndarray]) -> Members:
+        """The members of a `state`."""
+        arrays = {name: state[name].copy() for name in cls._fields}
+        arrays["held"] = with_room(arrays["held"].view(MEMBER), 1024)
+        return cls(**arrays)
+
 
 class RowScratch(NamedTuple):
     """Working space for the update of one row: arrays over its active labels."""
@@ -201,8 +213,11 @@ class FrankWolfe:
             self.weights.slots["v"] *= np.float32(C / self.C)
         self.C = C
         self.lam = lam
-        self.rate = self.samples.sampling_rate(C) if self.search.sampled else 1.0
+        self.rate = self._rate()
         self.weights = self.weights.rebuild(lam)
+
+    def _rate(self) -> float:
+        return self.samples.sampling_rate(self.C) if self.search.sampled else 1.0
 
     # --- a pass ------------------------------------------------------------------------------------------------------
 
@@ -310,6 +325,31 @@ class FrankWolfe:
         self.weights = self.weights.selected(self.lam)
         self.selected = True
         self.set_strength(self.C, 0.0)
+
+    # --- to disk and back --------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that a pass changes."""
+        return joined(
+            members=self.members.state(),
+            weights=self.weights.state(),
+            solver={
+                "strength": np.array([self.C, self.lam]),
+                "counts": np.array([self.returned, self.visits, self.selected], np.int64),
+                "random": of_generator(self.rng),
+            },
+        )
+
+    def restore(self, saved: Mapping[str, np.ndarray]) -> None:
+        """Continue from a `state`."""
+        own = of(saved, "solver")
+        set_generator(self.rng, own["random"])
+        self.returned, self.visits, selected = own["counts"].tolist()
+        self.selected = bool(selected)
+        self.C, self.lam = own["strength"].tolist()
+        self.rate = self._rate()
+        self.members = Members.restored(of(saved, "members"))
+        self.weights = self._no_weights().restored(of(saved, "weights"))
 
     # --- what has been learned ---------------------------------------------------------------------------------------
 

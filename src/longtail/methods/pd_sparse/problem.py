@@ -94,7 +94,7 @@ class PDSparseProblem(Problem):
                 self.held_out,
                 max_iter=self.max_iter,
                 tol=self.parameters.tol,
-                report=work.report,
+                work=work,
             )
             training.run(self.pairs, post_solve=self.parameters.post_solve)
         W = solver.W()

@@ -16,15 +16,20 @@ chosen as well, because its best value differs between data sets by a factor of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail import metrics
 from longtail.matrix import one_label_per_row
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Members, Point
+from longtail.methods.pd_sparse.weights import WeightTables
+from longtail.methods.state import Arrays, joined, of
+from longtail.parallel import Work
 from longtail.topk import TopK
 from longtail.training import Status
 
@@ -58,6 +63,12 @@ PASS_DTYPES = {
     "stage": np.uint8, "C": np.float64, "lam": np.float64, "rows": np.int64, "precision": np.float64,
     "objective": np.float64, "k_A": np.float64, "k_W": np.float64,
 }  # fmt: skip
+
+
+def passes_of(figures: Mapping[str, np.ndarray]) -> list[Pass]:
+    """The history of `pass_figures`."""
+    columns = [figures[f"pass_{name}"].tolist() for name in PASS_DTYPES]
+    return [Pass(*values) for values in zip(*columns, strict=True)]
 
 
 def pass_figures(history: Sequence[Pass]) -> dict[str, np.ndarray]:
@@ -97,24 +108,28 @@ class StagedTraining:
         *,
         max_iter: int,
         tol: float,
-        report: Callable[[float], None] = lambda share: None,
+        work: Work | None = None,
     ) -> None:
         self.solver = solver
         self.training = training  # rows that are not held out
         self.held_out = held_out
         self.max_iter = max_iter
         self.tol = tol
-        self.report = report  # receives the share of the work that is done
+        self.work = work or Work()
         self.history: list[Pass] = []
         self.status = Status.COMPLETED
         self.visited = 0
         self.planned = 1
+        self.best_point: Point | None = None  # of the stage "train"
+        self.before_post_solve = np.nan  # precision
+        self.earlier: deque[Pass] = deque()  # passes of an interrupted attempt that are still to be gone through
 
     def run(self, pairs: Sequence[tuple[float, float]], *, post_solve: bool) -> None:
         """Train with the best of the pairs (C, lam), and leave the solver there."""
         n_rows = len(self.training) + len(self.held_out.rows)
         from_zero = len(self.held_out.rows) > REFIT_SHARE * n_rows  # how to refit
         sample = self.solver.rng.permutation(self.training)[:PROBE_ROWS]
+        self._continue(self.work.saved())
         path_visits = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
         self.planned = path_visits + self.max_iter * (1 + from_zero) * n_rows
         pair = self._best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
@@ -175,7 +190,6 @@ class StagedTraining:
         """Passes until held-out precision stops rising. Returns the number of the best pass, and with `keep_best` goes
         back to it."""
         best: int = 0
-        best_point = None
         best_precision = -1.0
         passes = max(passes, 1)
         for number in range(1, passes + 1):
@@ -183,24 +197,25 @@ class StagedTraining:
             if done.precision > best_precision:
                 best = number
                 best_precision = done.precision
-                best_point = self.solver.point() if keep_best else None
+                self.best_point = self.solver.point() if keep_best else None
             elif number - best >= self.held_out.n_iter_no_change:
                 break
         if number < passes:
             self.status = Status.EARLY_STOPPED
-        if best_point is not None and best < number:
-            self.solver.go_back(best_point)
+        if self.best_point is not None and best < number:
+            self.solver.go_back(self.best_point)
         return best
 
     def _post_solve_helps(self) -> bool:
         """Whether the post-solve raises the precision on held-out rows. It is undone."""
-        before = self.precision()
+        if not self.earlier:
+            self.before_post_solve = self.precision()
         point = self.solver.point()
         weights = self.solver.weights
         self.solver.select()
         after = self._pass(POST_SOLVE, self.training).precision
         self.solver.take_back(point, weights)
-        return after > before
+        return after > self.before_post_solve
 
     def _refit(self, passes: int, *, post_solve: bool) -> None:
         rows = np.concatenate([self.training, self.held_out.rows])
@@ -211,12 +226,14 @@ class StagedTraining:
             self._pass(POST_SOLVE, rows)
 
     def _pass(self, stage: int, rows: np.ndarray) -> Pass:
+        if self.earlier:
+            return self._repeat()
         solver = self.solver
         before = self.visited
 
         def report(done: int) -> None:
             self.visited = before + done
-            self.report(min(1.0, self.visited / self.planned))
+            self.work.report(min(1.0, self.visited / self.planned))
 
         solver.run_pass(rows, report)
         done = Pass(
@@ -230,4 +247,61 @@ class StagedTraining:
             k_W=solver.weights.n_weights / solver.samples.n_features,
         )
         self.history.append(done)
+        if stage != POST_SOLVE:  # which is short, and may be undone
+            self.work.save(self._state)
         return done
+
+    # --- going on after an interruption ------------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, np.ndarray]:
+        """The state after a pass."""
+        scalars = np.array([self.visited, self.before_post_solve])
+        best = {}
+        if self.best_point is not None:
+            strength = np.array([self.best_point.C, self.best_point.lam])
+            best = {**self.best_point.members.state(), "strength": strength}
+        passes, solver = pass_figures(self.history), self.solver.state()
+        return joined(own={"scalars": scalars}, passes=passes, best=best, solver=solver)
+
+    def _continue(self, saved: Arrays | None) -> None:
+        """Go through the passes of an interrupted attempt once more, without a solver: every decision depends on their
+        figures alone. The solver takes over after the last of them, in the state that it had then."""
+        if saved is None:
+            return
+        self.earlier = deque(passes_of(of(saved, "passes")))
+        visited, self.before_post_solve = of(saved, "own")["scalars"].tolist()
+        self.visited = int(visited)
+        self.saved = saved
+        self.resting = self.solver
+        self.solver = cast(FrankWolfe, _NoSolver())
+
+    def _repeat(self) -> Pass:
+        done = self.earlier.popleft()
+        self.history.append(done)
+        if not self.earlier:
+            self.solver = self.resting
+            self.solver.restore(of(self.saved, "solver"))
+            best = of(self.saved, "best")
+            if best:
+                C, lam = best.pop("strength").tolist()
+                self.best_point = Point(C, lam, Members.restored(best))
+            self.saved = {}
+        return done
+
+
+class _NoSolver:
+    """Stands for the solver while passes are gone through once more."""
+
+    weights = None
+
+    def start(self, C: float, lam: float) -> None: ...
+
+    set_strength = start
+
+    def select(self) -> None: ...
+
+    def point(self) -> None: ...
+
+    def go_back(self, point: Point) -> None: ...
+
+    def take_back(self, point: Point, weights: WeightTables) -> None: ...

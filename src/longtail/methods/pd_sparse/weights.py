@@ -16,13 +16,15 @@ Memory is proportional to the nonzeros of V.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from longtail.methods.pd_sparse import table_kernels
+from longtail.methods.state import with_room
 
 SLOT = np.dtype([("label", np.uint32), ("v", np.float32), ("at", np.uint32)])
 ENTRY = np.dtype([("label", np.uint32), ("w", np.float32)])
@@ -130,6 +132,23 @@ class WeightTables(NamedTuple):
         W = sp.csr_array(by_number[number_of])
         W.sort_indices()
         return W
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The arrays, without their unused ends; records as bytes."""
+        n_slots, n_entries = self.used.tolist()
+        arrays = {name: array for name, array in self._asdict().items() if isinstance(array, np.ndarray)}
+        return {
+            **arrays,
+            "slots": self.slots[:n_slots].view(np.uint8),
+            "entries": self.entries[:n_entries].view(np.uint8),
+        }
+
+    def restored(self, state: Mapping[str, np.ndarray]) -> WeightTables:
+        """Tables with the arrays of a `state`."""
+        arrays: dict[str, Any] = {name: array.copy() for name, array in state.items()}
+        arrays["slots"] = with_room(arrays["slots"].view(SLOT), SPARE)
+        arrays["entries"] = with_room(arrays["entries"].view(ENTRY), SPARE)
+        return self._replace(**arrays)
 
     def grow(self, status: int) -> None:
         """Enlarge the array that a kernel reported as too small. Where the system can remap memory, this copies

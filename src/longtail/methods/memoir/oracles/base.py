@@ -26,6 +26,7 @@ from longtail import parallel
 from longtail.errors import InputError
 from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
 from longtail.methods.memoir.weights_kernels import best_of, best_of_all
+from longtail.methods.state import of_generator, set_generator
 
 MAX_ROWS = 256  # rows that a thread searches at a time
 
@@ -135,6 +136,14 @@ class Oracle(ABC):
         """Called when all stored values were multiplied by a factor. The order of scores does not change, so only
         oracles that keep values of their own need this."""
         return
+
+    def state(self) -> dict[str, np.ndarray]:
+        """All that training changes, except the class vectors; oracles that keep more add it."""
+        return {"random": of_generator(self.random)}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Continue from a `state`, after the class vectors were restored."""
+        set_generator(self.random, state["random"])
 
     def _best_of(self, rows: np.ndarray, candidates: np.ndarray, group: int, n_groups: int) -> np.ndarray:
         """For each row its candidate with the largest score; see the kernel."""

@@ -13,6 +13,8 @@ The graph oracle also starts its walk at these candidates. Memory is O(number of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from longtail.methods.memoir.oracles.base import Oracle, SearchSpace
@@ -49,6 +51,14 @@ class CandidateOracle(Oracle):
         rivals = super().query(rows, targets)
         self.recent.add(targets, rivals)
         return rivals
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {**super().state(), "recent_rivals": self.recent.rivals, "recent_counts": self.recent.counts}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        super().restore(state)
+        self.recent.rivals[:] = state["recent_rivals"]
+        self.recent.counts[:] = state["recent_counts"]
 
     def candidates(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """The candidates of each row, one row of class numbers each. Unused places are -1."""

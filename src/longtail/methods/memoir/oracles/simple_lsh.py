@@ -15,7 +15,7 @@ scored too. On sparse text these find more rivals than the codes do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class SimpleLSH(CandidateOracle):
     """Options: length of a code in `bits` (a multiple of 64), number of nearest codes whose classes become
     `candidates`, and whether to `augment` vectors by the last coordinate. `augment=None` is resolved by the preset."""
 
-    smallest = {"bits": kernels.WORD, "candidates": 1}  # noqa: RUF012 - a ClassVar of the base class
+    smallest: ClassVar[Mapping[str, float]] = {"bits": kernels.WORD, "candidates": 1}
 
     def __init__(
         self, space: SearchSpace, *, bits: int = 64, candidates: int = 16, augment: bool | None = None
@@ -97,6 +97,16 @@ class SimpleLSH(CandidateOracle):
     def rescale(self, factor: float) -> None:
         self.projections *= np.float32(factor)
         self.max_length *= factor
+
+    def state(self) -> dict[str, np.ndarray]:
+        length = np.array(self.max_length)
+        return {**super().state(), "projections": self.projections, "codes": self.codes, "max_length": length}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        super().restore(state)
+        self.projections[:] = state["projections"]
+        self.codes[:] = state["codes"]
+        self.max_length = float(state["max_length"])
 
     def _encode(self, classes: np.ndarray) -> None:
         last_coordinates = np.zeros(len(classes), np.float32)

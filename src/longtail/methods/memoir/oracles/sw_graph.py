@@ -13,7 +13,7 @@ heaviest weights of the class are used in this search.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class Beam(NamedTuple):
 class SWGraph(CandidateOracle):
     """Options: the largest number of `links` of a class, the size of the `beam` of a search, and `drift` as above."""
 
-    smallest = {"links": 1, "beam": 1, "drift": 0}  # noqa: RUF012 - a ClassVar of the base class
+    smallest: ClassVar[Mapping[str, float]] = {"links": 1, "beam": 1, "drift": 0}
 
     def __init__(self, space: SearchSpace, *, links: int = 8, beam: int = 4, drift: float = 1.0) -> None:
         super().__init__(space)
@@ -101,6 +101,14 @@ class SWGraph(CandidateOracle):
 
     def rescale(self, factor: float) -> None:
         self.moved *= factor
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {**super().state(), **self.graph._asdict(), "moved": self.moved}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        super().restore(state)
+        self.graph = Graph(**{name: state[name].copy() for name in Graph._fields})
+        self.moved[:] = state["moved"]
 
     def _beam(self, size: int) -> Beam:
         return Beam(

@@ -1,0 +1,110 @@
+"""Fits a calibrator on held-out rows: a logistic regression for all labels, then an isotonic regression.
+
+models/calibrator.py has the formula. The logistic regression finds the coefficients of (1) there, the isotonic
+regression the function p(z). A coefficient with the wrong sign is set to 0, and the others are fitted again, so that
+probabilities always rise with the score. The frequency of labels changes their order. It is used only if it raises the
+precision on the held-out rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from longtail.calibration.held_out import HeldOut
+from longtail.models.calibrator import SMALLEST_SCORE, Calibrator, Coefficients
+
+FEATURES = Coefficients._fields[1:]
+WEAK_PENALTY = 100.0  # C of the logistic regression, on standardised features
+KS = (1, 3, 5)  # of the precision that decides about the frequency
+
+
+def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log_scores: bool) -> Calibrator:
+    """The calibrator of a model whose scores on held-out rows these are.
+
+    `counts` are the training rows of every label for the model that the calibrator is made for, out of `n_samples`.
+    """
+    columns = _columns(held_out, log_scores)
+
+    def fitted(names: tuple[str, ...]) -> Calibrator:
+        coefficients = _coefficients(columns, held_out.hit, names)
+        knots, values = _rising(_predictor(coefficients, columns).ravel(), held_out.hit.ravel())
+        return Calibrator(coefficients, knots, values, counts, n_samples, log_scores, held_out.hit.shape[1])
+
+    calibrator = fitted(FEATURES)
+    if calibrator.coefficients.frequency:
+        ranked = held_out.with_probabilities(_probabilities(calibrator, columns))
+        if _precision(ranked.hit) <= _precision(held_out.hit):
+            calibrator = fitted(tuple(name for name in FEATURES if name != "frequency"))
+    return calibrator
+
+
+def calibrated(held_out: HeldOut, calibrator: Calibrator) -> HeldOut:
+    """The held-out labels with their probabilities, sorted by these. Frequencies are those of the training rows."""
+    return held_out.with_probabilities(_probabilities(calibrator, _columns(held_out, calibrator.log_scores)))
+
+
+def _columns(held_out: HeldOut, log_scores: bool) -> dict[str, np.ndarray]:
+    """The variables of (1), each of shape (rows, k)."""
+    s = held_out.top.scores.astype(np.float64)
+    if log_scores:
+        s = np.log(np.maximum(s, SMALLEST_SCORE))
+    ranks = np.arange(1, s.shape[1] + 1)
+    return {
+        "margin": s,
+        "frequency": np.log1p(held_out.frequency),
+        "rank": np.broadcast_to(np.log(ranks), s.shape),
+        "best": np.broadcast_to(s[:, :1], s.shape),
+    }
+
+
+def _coefficients(columns: dict[str, np.ndarray], hit: np.ndarray, names: tuple[str, ...]) -> Coefficients:
+    """Logistic regression on these variables, without those that would get a wrong sign."""
+    found = dict.fromkeys(Coefficients._fields, 0.0)
+    varied = [name for name in names if np.ptp(columns[name]) > 0]
+    if hit.all() or not hit.any() or not varied:
+        return Coefficients(**found)
+    X = np.stack([columns[name].ravel() for name in varied], axis=1)
+    centre = X.mean(axis=0)
+    spread = X.std(axis=0)
+    regression = LogisticRegression(C=WEAK_PENALTY, max_iter=1000).fit((X - centre) / spread, hit.ravel())
+    slopes = regression.coef_[0] / spread
+    found |= dict(zip(varied, slopes.tolist(), strict=True))
+    found["intercept"] = float(regression.intercept_[0] - slopes @ centre)
+    wrong = _wrong_sign(found)
+    if wrong is None:
+        return Coefficients(**found)
+    return _coefficients(columns, hit, tuple(name for name in varied if name != wrong))
+
+
+def _wrong_sign(found: dict[str, float]) -> str | None:
+    """A variable that must go, so that probabilities rise with the score."""
+    if found["rank"] > 0:
+        return "rank"
+    if found["best"] and found["margin"] + found["best"] < 0:
+        return "best"
+    return "margin" if found["margin"] < 0 else None
+
+
+def _predictor(c: Coefficients, columns: dict[str, np.ndarray]) -> np.ndarray:
+    """z of (1)."""
+    return np.asarray(c.intercept + sum(getattr(c, name) * column for name, column in columns.items()))
+
+
+def _probabilities(calibrator: Calibrator, columns: dict[str, np.ndarray]) -> np.ndarray:
+    z = _predictor(calibrator.coefficients, columns)
+    return np.asarray(np.interp(z, calibrator.knots, calibrator.values), np.float32)
+
+
+def _rising(z: np.ndarray, hit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The points of p(z) by isotonic regression. No probability is exactly 0 or 1: a sample cannot tell that much."""
+    margin = 1.0 / (len(z) + 2)
+    regression = IsotonicRegression(y_min=margin, y_max=1 - margin, out_of_bounds="clip").fit(z, hit)
+    knots, first = np.unique(regression.X_thresholds_, return_index=True)
+    return knots, np.maximum.accumulate(regression.y_thresholds_[first])
+
+
+def _precision(hit: np.ndarray) -> float:
+    """The mean of P@1, P@3 and P@5."""
+    return float(np.mean([hit[:, :k].mean() for k in KS]))

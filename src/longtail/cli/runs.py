@@ -1,0 +1,79 @@
+"""`longtail runs FOLDER`: show the state of a training run, also while it runs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from longtail.cli.output import duration, say, say_json, size
+from longtail.cli.reading import Json
+
+if TYPE_CHECKING:
+    from longtail.runs import Status
+
+SHOWN = 5  # failures that are printed
+
+
+def runs(
+    folder: Annotated[str, typer.Argument(help="The folder that --run named.")],
+    json: Json = False,
+) -> None:
+    """Show how the training run in FOLDER is doing.
+
+    Progress, speed, time left, attempts and failures; also while it runs.
+    """
+    from longtail.runs import status
+
+    found = status(folder)
+    say_json(_for_programs(folder, found)) if json else say(_for_people(folder, found))
+
+
+def _for_programs(folder: str, found: Status) -> dict[str, Any]:
+    left = found.seconds_left
+    return {
+        "run": folder,
+        "state": found.state,
+        "holder": found.holder,
+        **found.identity.get("method", {}),
+        "blocks": found.n_blocks,
+        "blocks_done": found.n_done,
+        "share": round(found.share, 6),
+        "bytes": found.bytes,
+        "workers": found.log.workers,
+        "sessions": found.log.sessions,
+        "seconds_left": None if left is None or not math.isfinite(left) else round(left, 1),
+        "silent_seconds": round(found.silent_seconds, 1),
+        "block_seconds": round(found.log.seconds, 3),
+        "failed_attempts": found.log.retries,
+        "failures": list(found.log.failures),
+        "unsolved": {str(block): labels for block, labels in found.log.unsolved.items()},
+    }
+
+
+def _for_people(folder: str, found: Status) -> Any:
+    from longtail.report import Facts
+
+    log = found.log
+    facts: dict[str, Any] = {"run": folder, "state": f"running: {found.holder}" if found.holder else found.state}
+    data, method = found.identity.get("data", {}), found.identity.get("method", {}).get("method")
+    facts["method"] = f"{method} with workers {log.workers or 'unknown'}"
+    facts["data"] = ", ".join(f"{data.get(name)} {name}" for name in ("rows", "features", "labels"))
+    facts["blocks"] = f"{found.n_done:,} of {found.n_blocks:,} done, {found.share:.1%} of the work"
+    facts["on disk"] = size(found.bytes)
+    if found.state == "running":
+        if log.speed > 0:
+            facts["speed"] = f"{log.speed * 60:.2%} of the work per minute"
+        left = found.seconds_left
+        facts["time left"] = "not known yet" if left is None else duration(left)
+        facts["last sign"] = f"{duration(found.silent_seconds)} ago"
+    facts["started"] = f"{log.sessions} time{'' if log.sessions == 1 else 's'}"
+    facts["failed attempts"] = log.retries
+    for failure in list(log.failures)[-SHOWN:]:
+        facts[f"  block {failure['block']}, attempt {failure['attempt']}"] = failure["reason"]
+    for block, labels in list(log.unsolved.items())[:SHOWN]:
+        facts[f"  block {block} unsolved"] = labels
+    if found.state == "stopped":
+        facts["to go on"] = "give the same training command again"
+    return Facts(facts)

@@ -1,0 +1,171 @@
+"""What an estimator decides after scoring: classes or indicators, probabilities, thresholds, rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import memory
+from longtail.calibration import TARGETS, HeldOut, choose
+from longtail.calibration.targets import WITHOUT_ROWS
+from longtail.errors import InputError
+from longtail.methods import spec
+from longtail.methods.calibrating import counts_of, n_candidates
+from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, weights_from_counts
+from longtail.models import Model, Rules
+
+if TYPE_CHECKING:
+    from longtail.models import Thresholds
+
+
+class Decisions:
+    """Part of every estimator: how scores become answers."""
+
+    model_: Model
+    classes_: np.ndarray
+    multiclass_: bool
+    held_out_: HeldOut | None
+    n_jobs: int | None
+
+    def _rows(self, X: Any) -> sp.csr_array:
+        raise NotImplementedError
+
+    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> np.ndarray | sp.csr_array:
+        """The labels of every row, in the form of the y that the model was trained on.
+
+        After a 1-d y: the best class of every row. Otherwise: a sparse 0/1 indicator of the labels above the threshold
+        of the model. A calibrated model has the threshold on the probability that gave the best micro-F1 on held-out
+        rows, or the one that `set_threshold` chose. Without calibration, the threshold is a score of 0 for linear
+        models and of 0.5 for hashed ones.
+        """
+        rows = self._rows(X)
+        if self.multiclass_:
+            best = self.model_.predict_topk(rows, 1, n_jobs=self.n_jobs).labels[:, 0]
+            return np.asarray(self.classes_[best])
+        return self.model_.predict_labels(rows, n_jobs=self.n_jobs)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probabilities of all labels: a dense float32 array of shape (n_samples, n_labels).
+
+        The model must be calibrated (`calibrate=True`). Each label has its own probability; those of a row need not sum
+        to 1. What would not fit in memory is refused. `predict_topk(X, k).probabilities` needs no such array.
+        """
+        rows = self._rows(X)
+        if not self.model_.is_calibrated:
+            raise InputError("the model is not calibrated, so it has no probabilities; train with calibrate=True")
+        memory.must_fit(
+            rows.shape[0] * self.model_.n_labels,
+            f"probabilities ({rows.shape[0]:,} rows by {self.model_.n_labels:,} labels)",
+            40,
+            "use predict_topk(X, k).probabilities, which has the k best of each row, or pass fewer rows",
+        )
+        return self.model_.probabilities(rows)
+
+    # --- thresholds --------------------------------------------------------------------------------------------------
+
+    def set_threshold(self, target: str = "micro-f1", X: Any = None, y: Any = None) -> Self:
+        """Choose which labels `predict` returns, without training again.
+
+        Parameters
+        ----------
+        target : str, default="micro-f1"
+            "micro-f1"; "macro-f1:by=band" or "macro-f1:by=label"; "precision:at_least=0.9"; "recall:at_least=0.8";
+            "top:k=3" for a fixed number per row; "fixed:value=0.2" for a given threshold.
+        X, y : rows with their labels, as in `fit`, or a Dataset as X
+            The rows to choose the threshold on. They must not be training rows, whose scores are too good. Right after
+            a fit with calibration, the rows held out there are used if X is not given.
+        """
+        rows = None if X is None else self._rows(X)
+        name, options = _parse_target(target)
+        found = getattr(self, "held_out_", None)
+        if rows is not None:
+            y = X.Y if y is None and hasattr(X, "Y") else y
+            truth = self._truth(y, rows.shape[0])
+            top = self.model_.predict_topk(rows, self._depth(truth), n_jobs=self.n_jobs)
+            found = HeldOut.of(top, truth, self._counts(counts_of(truth)))
+        elif found is None and name not in WITHOUT_ROWS:
+            raise InputError(f"the threshold for {target!r} is chosen on held-out rows; pass their X and y")
+        counts = None if found is None else self._counts(found.positives)
+        self._set(thresholds=choose(target, name, options, found, counts))
+        return self
+
+    def _depth(self, truth: sp.csr_array) -> int:
+        """Candidates per row: those of the calibrator, or as many as a calibrator would have."""
+        calibrator = self.model_.calibrator
+        return n_candidates(truth) if calibrator is None else calibrator.depth
+
+    def _counts(self, otherwise: np.ndarray) -> np.ndarray:
+        """Training rows of every label, or `otherwise` if the model does not know them."""
+        return otherwise if self.model_.calibrator is None else self.model_.calibrator.counts
+
+    # --- rules -------------------------------------------------------------------------------------------------------
+
+    def set_rules(
+        self,
+        *,
+        allow: Iterable[Any] | None = None,
+        deny: Iterable[Any] = (),
+        offsets: Mapping[Any, float] | None = None,
+        tail_boost: float = 0.0,
+    ) -> Self:
+        """Restrict or shift labels at prediction. Each call replaces the rules of the model; without arguments, it
+        removes them.
+
+        Parameters
+        ----------
+        allow : names of labels, as in `classes_`
+            Only these are returned; all by default.
+        deny : names of labels
+            These are never returned.
+        offsets : mapping of names to numbers
+            Added to the score of a label, or to its logarithm where scores are probabilities (`Mach`).
+        tail_boost : float, default=0.0
+            Adds this many times log(1 / propensity) to every label, so that rare labels rank higher. The model must be
+            calibrated, because it then knows how frequent its labels are.
+        """
+        shifts = np.zeros(self.model_.n_labels, np.float32)
+        if tail_boost:
+            if self.model_.calibrator is None:
+                raise InputError("tail_boost needs the frequencies of labels; train with calibrate=True")
+            calibrator = self.model_.calibrator
+            inverse = weights_from_counts(calibrator.counts, calibrator.n_samples, A=DEFAULT_A, B=DEFAULT_B)
+            shifts += np.float32(tail_boost) * np.log(inverse).astype(np.float32)
+        if offsets:
+            shifts[self._columns(offsets)] += np.array(list(offsets.values()), np.float32)
+        if allow is not None:
+            allowed = np.zeros(len(shifts), bool)
+            allowed[self._columns(allow)] = True
+            shifts[~allowed] = -np.inf
+        shifts[self._columns(deny)] = -np.inf
+        self._set(rules=Rules(shifts) if shifts.any() else None)
+        return self
+
+    def _columns(self, names: Iterable[Any]) -> np.ndarray:
+        """The columns of the labels with these names."""
+        wanted = list(names)
+        if not wanted:
+            return np.empty(0, np.int64)
+        column = {name: j for j, name in enumerate(self.classes_.tolist())}
+        unknown = [name for name in wanted if name not in column]
+        if unknown:
+            raise InputError(f"label {unknown[0]!r} is not among the {len(column):,} names in classes_")
+        return np.array([column[name] for name in wanted], np.int64)
+
+    def _set(self, **fields: Rules | Thresholds | None) -> None:
+        self.model_ = replace(self.model_, **fields)  # type: ignore[type-var]
+
+
+def _parse_target(target: str) -> tuple[str, dict[str, Any]]:
+    """The name and the options of a threshold's target; InputError if a value that it needs is missing."""
+    name, options = spec.parse(target, TARGETS, "The target of a threshold")
+    missing = [each for each in spec.option_types(TARGETS[name]) if each not in options and each != "by"]
+    if missing:
+        raise InputError(f"the target {name!r} needs a value; write '{name}:{missing[0]}=…'")
+    return name, options

@@ -1,0 +1,272 @@
+"""The estimator of an ensemble: members of any method, averaged as calibrated probabilities (models/ensemble.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.linear_model import LogisticRegression
+
+from longtail import training
+from longtail.calibration import HeldOut, choose, fit_calibrator
+from longtail.errors import InputError, ModelError
+from longtail.matrix import normalize_rows
+from longtail.methods.base import ExtremeClassifier
+from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of, rows_to_hold_out
+from longtail.methods.problem import Problem
+from longtail.methods.solving import Progress
+from longtail.models import EnsembleModel, Model
+from longtail.models.ensemble import EnsembleIndex, member_logits
+from longtail.store import Provenance
+from longtail.topk import TopK
+from longtail.training import Status, Training
+
+
+class Ensemble(ExtremeClassifier):
+    """Several classifiers whose calibrated probabilities are averaged, with weights that are fitted on held-out rows.
+
+    The members may be of any method and need not be calibrated themselves: the ensemble holds rows out once, trains
+    every member without them, calibrates the members and fits the weights on these rows, and then trains every member
+    on all rows. Predicting takes about as long as predicting with all members.
+
+    Parameters
+    ----------
+    members : sequence of estimators
+        Estimators of this package. They are cloned; `members_` holds the fitted ones.
+    calibrate : bool or str, default=True
+        How to hold rows out: True, "held-out:fraction=0.2" or "cross-fit:folds=5". An ensemble needs held-out rows.
+    normalize : bool, default=False
+        Always False: every member has its own.
+    n_jobs : int or None, default=None
+        Number of threads, in place of the members' own. None and -1 mean all cores.
+    random_state : int, RandomState or None, default=0
+        Seed of the choice of held-out rows.
+
+    Attributes
+    ----------
+    model_ : EnsembleModel
+        `model_.weights` are the weights of the members, `model_.members` their models.
+    classes_ : ndarray
+        Names of the labels; `classes_[top.labels]` turns predictions into names.
+    training_ : Training
+        The record of all members: one unit for each.
+
+    Examples
+    --------
+    >>> import longtail as lt
+    >>> X = [[1, 0], [1, 0.2], [0, 1], [0.1, 1]] * 5
+    >>> clf = lt.Ensemble([lt.OneVsAll(), lt.Mach()]).fit(X, ["fruit", "fruit", "red", "red"] * 5)
+    >>> clf.predict([[0, 2]])
+    array(['red'], dtype='<U5')
+    """
+
+    method = "ensemble"
+
+    def __init__(
+        self,
+        members: Sequence[ExtremeClassifier] = (),
+        *,
+        calibrate: bool | str = True,
+        normalize: bool = False,
+        n_jobs: int | None = None,
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.members = members
+        self.calibrate = calibrate
+        self.normalize = normalize
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    @classmethod
+    def of(cls, fitted: Sequence[ExtremeClassifier], X: Any = None, y: Any = None) -> Self:
+        """The ensemble of calibrated estimators that are fitted already, or were loaded.
+
+        Their weights are fitted on the rows X with labels y, which must not be training rows. Without X, all members
+        have the same weight. Names and the text pipeline are those of the first member.
+        """
+        first = fitted[0].model_
+        members = tuple(_bare(each.model_) for each in fitted)
+        equal = np.full(len(members), 1 / max(len(members), 1))
+        names = {"multiclass": first.multiclass, "label_names": first.label_names}
+        columns = {"feature_names": first.feature_names, "text_features": first.text_features}
+        depth = max(member.calibrator.depth for member in members if member.calibrator is not None)
+        model = EnsembleModel(members, equal, 0.0, depth, first.n_features, **names, **columns)  # type: ignore[arg-type]
+        estimator = cls([type(each)(**each.get_params(deep=False)) for each in fitted])
+        estimator.model_, estimator.held_out_, estimator.training_ = model, None, _record(fitted)
+        estimator._expose()
+        if X is None:
+            return estimator
+        rows = estimator._rows(X)
+        truth = estimator._truth(X.Y if y is None and hasattr(X, "Y") else y, rows.shape[0])
+        candidates = model.index.candidates(rows, depth)
+        weights, intercept = fit_weights(member_logits(members, rows, candidates), candidates, truth)
+        estimator.model_ = replace(model, weights=weights, intercept=intercept)
+        return estimator.set_threshold("micro-f1", rows, truth)
+
+    def _check_parameters(self) -> None:
+        if not self.members or not all(isinstance(each, ExtremeClassifier) for each in self.members):
+            raise InputError(
+                "The 'members' parameter of Ensemble must be a list of estimators, such as [OneVsAll(), Mach()]. "
+                f"Got {self.members!r} instead."
+            )
+        if self.calibrate is False or self.normalize:
+            raise InputError("Ensemble needs calibrate=True or a way to hold rows out, and normalize=False")
+        for member in self.members:
+            member._check_all_parameters()
+
+    def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
+        raise InputError("an ensemble is trained member by member")
+
+    def _train(
+        self, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
+    ) -> tuple[Model, Training, HeldOut | None]:
+        """Two fits of every member: without the held-out rows, and on all rows."""
+        masks = rows_to_hold_out(self.calibrate, Y, self.random_state)
+        n_steps = len(self.members) * (len(masks) + 1)
+        depth = n_candidates(Y)
+        first = [[_Fit(member, self.n_jobs, X[~mask], Y[~mask]) for mask in masks] for member in self.members]
+        finals = []
+        records = []
+        for m, member in enumerate(self.members):
+            for k, fit in enumerate(first[m]):
+                fit.run(solve, part_of(progress, m * (len(masks) + 1) + k, n_steps), f"member-{m}-without-{k}")
+            held_out = HeldOut.joined(
+                [fit.held_out(X[mask], Y[mask], depth) for fit, mask in zip(first[m], masks, strict=True)]
+            )
+            model = first[m][-1].model
+            calibrator = fit_calibrator(held_out, counts_of(Y), Y.shape[0], log_scores=model.log_scores)
+            final = _Fit(member, self.n_jobs, X, Y, after=first[m][-1])
+            final.run(solve, part_of(progress, (m + 1) * (len(masks) + 1) - 1, n_steps), f"member-{m}-all")
+            finals.append(replace(final.model, calibrator=calibrator))  # type: ignore[type-var]
+            records.append(final.record)
+            for fit in first[m]:
+                fit.model = replace(fit.model, calibrator=replace(calibrator, counts=counts_of(fit.Y)))  # type: ignore
+        weights, intercept, found = self._weights(first, masks, X, Y, depth)
+        thresholds = choose("micro-f1", "micro-f1", {}, found, counts_of(Y))
+        model = EnsembleModel(tuple(finals), weights, intercept, depth, X.shape[1], thresholds=thresholds)
+        return model, _joined(records), found
+
+    def _weights(
+        self, first: list[list[_Fit]], masks: list[np.ndarray], X: Any, Y: sp.csr_array, depth: int
+    ) -> tuple[np.ndarray, float, HeldOut]:
+        """Weights and intercept of the members, and the ensemble's predictions for the held-out rows."""
+        parts = []
+        for k, mask in enumerate(masks):
+            members = tuple(fits[k].model for fits in first)
+            index = EnsembleIndex(members, np.zeros(len(members)), 0.0, depth, None)
+            rows = sp.csr_array(X[mask])
+            candidates = index.candidates(rows, depth)
+            parts.append((member_logits(members, rows, candidates), candidates, Y[mask], counts_of(Y[~mask])))
+        width = max(part[1].shape[1] for part in parts)
+        logits = np.concatenate([_padded(part[0], width) for part in parts])
+        candidates = np.concatenate([_padded(part[1], width, -1) for part in parts])
+        truth = sp.csr_array(sp.vstack([part[2] for part in parts]))
+        weights, intercept = fit_weights(logits, candidates, truth)
+        scores = np.where(candidates >= 0, intercept + logits @ weights, -np.inf)
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
+        best = np.take_along_axis(scores, order, axis=1).astype(np.float32)
+        top = TopK(np.take_along_axis(candidates, order, axis=1).astype(np.int32), best, _sigmoid(best))
+        return weights, intercept, HeldOut.of(top, truth, counts_of(Y))
+
+    def _saved_params(self) -> dict[str, Any]:
+        members = [{"method": each.method, "params": each._saved_params()} for each in self.members]
+        return {**super()._saved_params(), "members": members}
+
+    @classmethod
+    def _fitted(cls, model: Model, provenance: Provenance, *, where: str | os.PathLike[str]) -> Self:
+        from longtail.methods import METHODS
+
+        described = provenance.params.get("members")
+        try:
+            members = [METHODS[each["method"]](**each["params"]) for each in described]  # type: ignore[union-attr]
+        except (TypeError, KeyError) as error:
+            raise ModelError(where, f"has members that this version does not know: {error}") from error
+        params = {**provenance.params, "members": members}
+        return super()._fitted(model, replace(provenance, params=params), where=where)
+
+
+class _Fit:
+    """One member on some rows."""
+
+    model: Model
+    record: Training
+
+    def __init__(
+        self, member: ExtremeClassifier, n_jobs: int | None, X: Any, Y: sp.csr_array, after: _Fit | None = None
+    ) -> None:
+        self.member = type(member)(**{**member.get_params(deep=False), "n_jobs": n_jobs})
+        self.X = X
+        self.Y = Y
+        self.after = after
+
+    def run(self, solve: Solve, progress: Progress, name: str) -> None:
+        rows = normalize_rows(self.X) if self.member.normalize else self.X
+        maker = self.member if self.after is None else self.member._after(self.after.record)
+        model, self.record = solve(maker, rows, self.Y, progress, name)
+        self.model = replace(model, normalize=bool(self.member.normalize))  # type: ignore[type-var]
+
+    def held_out(self, X: Any, Y: sp.csr_array, depth: int) -> HeldOut:
+        top = self.model.predict_topk(sp.csr_array(X), depth, n_jobs=self.member.n_jobs)
+        return HeldOut.of(top, Y, counts_of(self.Y))
+
+
+def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array) -> tuple[np.ndarray, float]:
+    """Weights and intercept of the log-odds, by logistic regression on held-out candidates.
+
+    A member that would get a negative weight gets 0, and the others are fitted again. If nothing can be learned, all
+    weights are equal.
+    """
+    n_members = logits.shape[2]
+    equal = np.full(n_members, 1 / n_members)
+    there = candidates >= 0
+    row = np.broadcast_to(np.arange(len(candidates))[:, None], candidates.shape)[there]
+    hit = np.asarray(truth[row, candidates[there]]).ravel() > 0
+    if hit.all() or not hit.any():
+        return equal, 0.0
+    X = logits[there]
+    used = np.arange(n_members)
+    while len(used):
+        regression = LogisticRegression(C=100.0, max_iter=1000).fit(X[:, used], hit)
+        if (regression.coef_[0] >= 0).all():
+            weights = np.zeros(n_members)
+            weights[used] = regression.coef_[0]
+            return weights, float(regression.intercept_[0])
+        used = used[regression.coef_[0] >= 0]
+    return equal, 0.0
+
+
+def _bare(model: Model) -> Model:
+    """A model as a member: without names and decisions of its own."""
+    nothing = dict.fromkeys(("label_names", "feature_names", "text_features", "thresholds", "rules"))
+    return replace(model, **nothing)  # type: ignore[type-var]
+
+
+def _padded(values: np.ndarray, width: int, fill: float = 0) -> np.ndarray:
+    shape = (len(values), width, *values.shape[2:])
+    wide = np.full(shape, fill, values.dtype)
+    wide[:, : values.shape[1]] = values
+    return wide
+
+
+def _sigmoid(scores: np.ndarray) -> np.ndarray:
+    return (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
+
+
+def _record(fitted: Sequence[ExtremeClassifier]) -> Training:
+    return _joined([each.training_ for each in fitted])
+
+
+def _joined(records: Sequence[Training]) -> Training:
+    """One unit for each member: how the worst of its own units ended, and its largest number of iterations."""
+    status = [
+        max(record.counts(), key=lambda each: not each.is_success, default=Status.COMPLETED) for record in records
+    ]
+    n_iter = np.array([record.n_iter.max(initial=0) for record in records], np.int32)
+    codes = np.array(status, np.uint8)
+    seconds = np.array([record.block_seconds.sum() for record in records], np.float32)
+    settings = {f"member {number}": dict(record.settings) for number, record in enumerate(records)}
+    return training.Training("member", codes, n_iter, codes, n_iter, seconds, settings=settings)

@@ -1,0 +1,288 @@
+"""Plan, run and stack: from a problem to its model, in this process or in others, with or without a run folder."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail import parallel, runs, training
+from longtail.errors import InputError, ModelError, RunError
+from longtail.methods.problem import Block, Part, Problem
+from longtail.models import Model
+from longtail.training import Training
+
+Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
+MAX_NAMES = 5  # labels that an error names
+ROUNDS = 3  # how often parts that were damaged on disk are solved again
+
+
+class Maker(Protocol):
+    """What makes a problem: an estimator, as far as solving is concerned."""
+
+    method: str
+
+    def _problem(self, X: Any, Y: sp.csr_array) -> Problem: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """One fit: the problem, and all that is needed to make it again in another process."""
+
+    problem: Problem
+    maker: Maker
+    X: Any
+    Y: sp.csr_array
+    parameters: Mapping[str, Any]  # those that decide the model
+    label_names: np.ndarray
+    n_jobs: int | None
+
+    def identity(self, blocks: Sequence[Block]) -> runs.Identity:
+        """What a run folder of this job is compared with."""
+        plan = [np.asarray(block.items) for block in blocks]
+        plan += [np.array([[block.number, block.cost] for block in blocks], np.float64)]
+        earlier = [array for part in self.problem.earlier() for array in _to_arrays(part).values()]
+        rows, features = self.X.shape
+        sizes = {"rows": int(rows), "features": int(features), "labels": int(self.Y.shape[1])}
+        return {
+            "versions": runs.versions(),
+            "method": {"method": self.maker.method},
+            "parameters": {name: runs.plain(value) for name, value in self.parameters.items()},
+            "settings": {name: runs.plain(value) for name, value in self.problem.settings.items()},
+            "data": {**sizes, "digest": runs.digest_of_data(self.X, self.Y)},
+            "plan": {"blocks": len(blocks), "digest": runs.digest(plan)},
+            "warm start": {"earlier parts": runs.digest(earlier) if earlier else None},
+        }
+
+
+def solve(
+    job: Job, progress: Progress, run: str | os.PathLike[str] | None = None, workers: parallel.Workers | None = None
+) -> tuple[Model, Training]:
+    """The model of the job, and the record of its training."""
+    workers = workers or parallel.Workers()
+    if run is None and workers.are_threads:
+        return _in_memory(job, progress)
+    with ExitStack() as context:
+        if run is None:
+            run = context.enter_context(tempfile.TemporaryDirectory(prefix="longtail-run-", ignore_cleanup_errors=True))
+        return _in_folder(job, progress, Path(run), workers)
+
+
+# --- in memory -------------------------------------------------------------------------------------------------------
+
+
+def _in_memory(job: Job, progress: Progress) -> tuple[Model, Training]:
+    problem = job.problem
+    assembly = _Assembly(problem)
+
+    def timed(block: Block, work: parallel.Work) -> Part:
+        begin = time.perf_counter()
+        return replace(problem.solve(block, work), seconds=time.perf_counter() - begin)
+
+    with closing(parallel.solve(timed, problem.blocks(), job.n_jobs, progress)) as parts:
+        for part in parts:
+            assembly.add(part)
+    progress(1.0)
+    return assembly.result()
+
+
+class _Assembly:
+    """The stack and the record of a problem, while its parts arrive."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.stack = problem.stack()
+        self.records: dict[int, training.BlockRecord] = {}
+        for part in problem.earlier():
+            self.add(part)
+
+    def add(self, part: Part) -> None:
+        self.stack.add(part)
+        self.records[part.block] = training.BlockRecord(
+            part.items, part.status, part.n_iter, part.figures, part.seconds
+        )
+
+    def result(self) -> tuple[Model, Training]:
+        problem = self.problem
+        record = training.combine(self.records, problem.unit, problem.item_of(), problem.settings)
+        return self.stack.model(), record
+
+
+# --- in a folder -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Solves blocks and writes their parts into a run folder, in whichever process it is."""
+
+    problem: Problem
+    parts: runs.Parts
+    save_seconds: float
+
+    def __call__(self, block: Block, work: parallel.Work) -> runs.Receipt:
+        begin = time.perf_counter()
+        part = self.problem.solve(block, work.keeping(self.parts.state(block.number, self.save_seconds)))
+        return self.parts.write(block.number, _to_arrays(part), time.perf_counter() - begin)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How another process makes the problem again: the estimator, and where the data is."""
+
+    maker: Maker
+    root: Path
+    mark: str
+    save_seconds: float
+
+    def __call__(self, data: dict[str, np.ndarray] | None = None) -> Callable[[int, parallel.Work], Any]:
+        """What solves a block by its number: with the data of the run folder it writes the part and returns a receipt;
+        with `data`, where the folder is out of sight, it returns the part for `accept`."""
+        X, Y = runs.read_data(self.root / "data", self.mark) if data is None else runs.matrices_of(data)
+        problem = self.maker._problem(X, Y)
+        blocks = {block.number: block for block in problem.blocks()}
+        if data is None:
+            solver = Solver(problem, runs.Parts(self.root, self.mark), self.save_seconds)
+            return lambda number, work: solver(blocks[number], work)
+
+        def solved(number: int, work: parallel.Work) -> tuple[int, dict[str, np.ndarray], float]:
+            begin = time.perf_counter()
+            part = problem.solve(blocks[number], work)
+            return number, _to_arrays(part), time.perf_counter() - begin
+
+        return solved
+
+    def shipped(self) -> dict[str, np.ndarray]:
+        """The data, for workers that do not see the run folder."""
+        return runs.arrays_of(*runs.read_data(self.root / "data", self.mark))
+
+    def accept(self, result: tuple[int, dict[str, np.ndarray], float]) -> runs.Receipt:
+        """Write a part that came back from such a worker."""
+        return runs.Parts(self.root, self.mark).write(*result)
+
+
+def _in_folder(job: Job, progress: Progress, root: Path, workers: parallel.Workers) -> tuple[Model, Training]:
+    blocks = job.problem.blocks()
+    total = sum(block.cost for block in blocks) or 1.0
+    with runs.Run(root, job.identity(blocks), blocks) as run:
+        assembly = _Assembly(job.problem)
+        todo = list(blocks)
+        for _ in range(ROUNDS):
+            missing = run.parts.missing(todo)
+            start = 1.0 - sum(block.cost for block in missing) / total
+            run.log.add("started", workers=str(workers), blocks=len(blocks), missing=len(missing), share=start)
+            if missing:
+                _solve_missing(job, missing, run, workers, _scaled(progress, run, start))
+            todo = _stack(run, todo, assembly)
+            if not todo:
+                break
+        else:
+            raise RunError(f"{len(todo)} parts in {root} were damaged again and again; check the disk")
+        progress(1.0)
+        return assembly.result()
+
+
+def _scaled(progress: Progress, run: runs.Run, start: float) -> Progress:
+    """Progress of the missing blocks as progress of the whole run."""
+
+    def scaled(share: float) -> None:
+        whole = start + (1.0 - start) * share
+        run.log.progress(whole)
+        progress(whole)
+
+    return scaled
+
+
+def _solve_missing(
+    job: Job, missing: list[Block], run: runs.Run, workers: parallel.Workers, progress: Progress
+) -> None:
+    solver = Solver(job.problem, run.parts, workers.save_seconds)
+    recipe = None
+    if not workers.are_threads:
+        runs.write_data(run.data_folder, job.X, job.Y, run.mark)
+        recipe = Recipe(job.maker, run.root, run.mark, workers.save_seconds)
+    engine = workers.engine(solver, recipe, job.n_jobs)
+
+    def failed(key: int, attempt: int, reason: str) -> None:
+        run.log.add("failed", block=missing[key].number, attempt=attempt, reason=reason[:500])
+
+    try:
+        results = parallel.dispatch(engine, missing, limits=workers.limits, progress=progress, failed=failed)
+        with closing(results):
+            for receipt in results:
+                run.log.add("solved", block=receipt.block, seconds=round(receipt.seconds, 3), bytes=receipt.bytes)
+    except parallel.Unsolved as error:
+        unsolved = {missing[key].number: reason for key, reason in error.blocks.items()}
+        for key in error.blocks:
+            run.log.add("unsolved", block=missing[key].number, labels=_names(job, missing[key])[:1000])
+        raise _unsolved(job, [missing[key] for key in error.blocks], unsolved, run) from None
+
+
+def _unsolved(job: Job, blocks: list[Block], reasons: dict[int, str], run: runs.Run) -> RunError:
+    said = "; ".join(f"block {block.number}, {_names(job, block)} ({reasons[block.number]})" for block in blocks[:3])
+    more = f"; and {len(blocks) - 3} more blocks" if len(blocks) > 3 else ""
+    return RunError(
+        f"{len(blocks)} of {len(run.blocks)} blocks failed in every attempt: {said}{more}; the parts of the others are "
+        f"kept in {run.root}, start the run again to try these once more",
+        reasons,
+    )
+
+
+def _names(job: Job, block: Block) -> str:
+    """What a block is about, in words."""
+    unit = job.problem.unit
+    if unit == "model":
+        return "the whole model"
+    units = np.flatnonzero(np.isin(job.problem.item_of(), block.items))
+    shown = [str(job.label_names[number]) if unit == "label" else str(number) for number in units[:MAX_NAMES]]
+    more = f" and {len(units) - MAX_NAMES:,} more" if len(units) > MAX_NAMES else ""
+    return f"{unit}{'' if len(units) == 1 else 's'} {', '.join(shown)}{more}"
+
+
+def _stack(run: runs.Run, blocks: list[Block], assembly: _Assembly) -> list[Block]:
+    """Put the parts on disk together; the blocks whose part turned out to be damaged."""
+    damaged = []
+    for block in blocks:
+        try:
+            arrays, seconds = run.parts.read(block.number)
+            part = _from_arrays(block, arrays, seconds)
+        except ModelError as error:
+            run.parts.warn_of(block.number, error)
+            damaged.append(block)
+        else:
+            assembly.add(part)
+    return damaged
+
+
+# --- part <-> arrays -------------------------------------------------------------------------------------------------
+
+_OWN = ("items", "status", "n_iter")
+
+
+def _to_arrays(part: Part) -> dict[str, np.ndarray]:
+    arrays = {name: np.asarray(getattr(part, name)) for name in _OWN}
+    arrays |= {f"arrays.{name}": np.asarray(array) for name, array in part.arrays.items()}
+    arrays |= {f"figures.{name}": np.asarray(array) for name, array in part.figures.items()}
+    odd = [name for name, array in arrays.items() if array.dtype.hasobject]
+    if odd:
+        raise InputError(f"{odd[0]} holds objects, and a run folder keeps numbers only; train without a run folder")
+    return arrays
+
+
+def _from_arrays(block: Block, arrays: dict[str, np.ndarray], seconds: float) -> Part:
+    groups: dict[str, dict[str, np.ndarray]] = {"arrays": {}, "figures": {}}
+    own = {}
+    for name, array in arrays.items():
+        group, _, rest = name.partition(".")
+        if rest:
+            groups[group][rest] = array
+        else:
+            own[group] = array
+    return Part(block.number, **own, **groups, seconds=seconds)  # type: ignore[arg-type]

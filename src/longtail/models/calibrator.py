@@ -1,0 +1,114 @@
+"""From scores to probabilities: one small calibrator for all labels of a model.
+
+A score says little by itself: its scale differs between methods, between rows, and between frequent and rare labels.
+The calibrator uses the score of a label together with its place in the row,
+
+    z = a + b s + c log(1 + n) + d log r + e t                                                                      (1)
+
+    s   the margin: the score, or its logarithm where scores are probabilities
+    n   number of training rows of the label
+    r   rank of the label in the row by score, from 1
+    t   the margin of the row's best label
+
+and p(z), a rising piecewise linear function, gives the probability that the label is right. With b >= 0, d <= 0 and
+b + e >= 0, a higher score never lowers the probability of a label: not among labels of equal frequency in one row, and
+not if the score of one label rises while the others stay. `longtail.calibration` fits a calibrator on held-out rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from longtail.errors import InputError
+from longtail.topk import TopK
+
+SMALLEST_SCORE = 1e-30  # of a score that is a probability, before its logarithm is taken
+
+
+class Coefficients(NamedTuple):
+    """a, b, c, d and e of (1)."""
+
+    intercept: float
+    margin: float
+    frequency: float
+    rank: float
+    best: float
+
+
+@dataclass(frozen=True, eq=False)
+class Calibrator:
+    """The probability of a label, from its score, its rank and its frequency.
+
+    coefficients : of (1)
+    knots, values : p(z) is linear between the points (knots[i], values[i]), and constant outside
+    counts : training rows of every label
+    n_samples : training rows
+    log_scores : whether the margin is the logarithm of the score
+    depth : labels per row that are candidates. These are ranked by probability.
+    """
+
+    coefficients: Coefficients
+    knots: np.ndarray
+    values: np.ndarray
+    counts: np.ndarray
+    n_samples: int
+    log_scores: bool
+    depth: int
+
+    def __post_init__(self) -> None:
+        fault = self._fault()
+        if fault:
+            raise InputError(f"the calibrator is not usable: {fault}")
+
+    def _fault(self) -> str | None:
+        """What is wrong, or None."""
+        c = self.coefficients
+        if not np.isfinite(c).all() or c.margin < 0 or c.rank > 0 or c.margin + c.best < 0:
+            return f"the coefficients {tuple(c)} do not make probabilities that rise with the score"
+        if len(self.knots) != len(self.values) or not len(self.knots):
+            return f"{len(self.knots)} knots have {len(self.values)} values"
+        if not (np.isfinite(self.knots).all() and (np.diff(self.knots) > 0).all()):
+            return "the knots do not rise"
+        if not ((self.values >= 0).all() and (self.values <= 1).all() and (np.diff(self.values) >= 0).all()):
+            return "the values are not rising probabilities"
+        if (self.counts < 0).any() or self.counts.max(initial=0) > self.n_samples:
+            return f"a label cannot have fewer than 0 or more than all {self.n_samples} training rows"
+        return None if self.depth >= 1 else f"depth {self.depth} is not a whole number from 1"
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether labels rank by probability as they rank by score."""
+        return self.coefficients.frequency == 0
+
+    def margins(self, scores: np.ndarray) -> np.ndarray:
+        """s of (1), in float64."""
+        margins = np.asarray(scores, np.float64)
+        return np.log(np.maximum(margins, SMALLEST_SCORE)) if self.log_scores else margins
+
+    def probabilities(self, labels: np.ndarray, scores: np.ndarray, ranks: np.ndarray | None = None) -> np.ndarray:
+        """The probability of each label of each row: float32 of shape (rows, labels).
+
+        `ranks` are 1, 2, ... in every row if not given: labels are then sorted by score, best first.
+        """
+        s = self.margins(scores)
+        if ranks is None:
+            ranks = np.arange(1, s.shape[1] + 1)
+        c = self.coefficients
+        z = c.intercept + c.margin * s + c.rank * np.log(ranks) + c.best * s.max(axis=1, keepdims=True, initial=-np.inf)
+        if c.frequency:
+            z += c.frequency * np.log1p(self.counts[labels])
+        return np.asarray(np.interp(z, self.knots, self.values), np.float32)
+
+    def rank(self, top: TopK) -> TopK:
+        """The labels of `top`, which are sorted by score, with their probabilities, sorted by these.
+
+        Equal probabilities rank by score.
+        """
+        probabilities = self.probabilities(top.labels, top.scores)
+        if self.keeps_order:
+            return TopK(top.labels, top.scores, probabilities)
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        return TopK(*(np.take_along_axis(part, order, axis=1) for part in (top.labels, top.scores, probabilities)))

@@ -1,0 +1,60 @@
+"""Who solves the blocks: `threads`, `processes:4`, `ray` or `ray:ADDRESS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from longtail.errors import InputError
+from longtail.parallel.dispatch import Engine, Limits
+from longtail.parallel.local import n_threads
+from longtail.parallel.processes import Prepare, Processes
+from longtail.parallel.threads import Threads
+from longtail.parallel.work import Work
+
+FORMS = "threads, processes:NUMBER, ray (on this machine) or ray:ADDRESS (of a cluster)"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """A choice of workers, and when a block is given up."""
+
+    kind: str = "threads"
+    count: int | None = None  # of processes; None means one for each core
+    address: str | None = None  # of a Ray cluster; None starts one on this machine
+    limits: Limits = field(default_factory=Limits)
+    save_seconds: float = 5.0  # at least this long between two states of a long block
+
+    @classmethod
+    def of(cls, choice: str | Workers | None) -> Workers:
+        """The workers that a text names."""
+        if choice is None or isinstance(choice, Workers):
+            return choice or cls()
+        kind, colon, rest = str(choice).partition(":")
+        if kind == "threads" and not colon:
+            return cls()
+        if kind == "processes" and (not colon or (rest.isdecimal() and 0 < int(rest) <= 4096)):
+            return cls(kind, count=int(rest) if colon else None)
+        if kind == "ray" and (not colon or rest):
+            return cls(kind, address=rest or None)
+        raise InputError(f"workers={choice!r} is not understood; use {FORMS}")
+
+    def __str__(self) -> str:
+        detail = self.count if self.kind == "processes" else self.address
+        return self.kind if detail is None else f"{self.kind}:{detail}"
+
+    @property
+    def are_threads(self) -> bool:
+        """Whether blocks are solved in this process."""
+        return self.kind == "threads"
+
+    def engine(self, task: Callable[[Any, Work], Any], prepare: Prepare | None, n_jobs: int | None) -> Engine:
+        """What runs the blocks: `task` in this process, or what `prepare` returns in others."""
+        if self.are_threads or prepare is None:
+            return Threads(task, n_jobs)
+        if self.kind == "processes":
+            return Processes(prepare, self.count or n_threads(None), n_jobs, self.limits.silence)
+        from longtail.parallel.cluster import Cluster  # imports Ray
+
+        return Cluster(prepare, self.address, n_jobs)

@@ -1,0 +1,26 @@
+"""Run folders: what is kept of a training run while it lasts, so that it can go on after any interruption."""
+
+from longtail.runs.data import arrays_of, matrices_of
+from longtail.runs.data import digest_of as digest_of_data
+from longtail.runs.data import read as read_data
+from longtail.runs.data import write as write_data
+from longtail.runs.identity import Identity, digest, plain, versions
+from longtail.runs.run import Parts, Receipt, Run
+from longtail.runs.status import Status, status
+
+__all__ = [
+    "Identity",
+    "Parts",
+    "Receipt",
+    "Run",
+    "Status",
+    "arrays_of",
+    "digest",
+    "digest_of_data",
+    "matrices_of",
+    "plain",
+    "read_data",
+    "status",
+    "versions",
+    "write_data",
+]

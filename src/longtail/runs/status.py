@@ -1,0 +1,79 @@
+"""How a run is doing, read from its folder by any process at any time."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longtail import content, folder
+from longtail.errors import ModelError
+from longtail.runs.events import Summary, summary
+from longtail.runs.lock import holder, is_held
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of a run: `state` is "running", "stopped" or "finished"."""
+
+    state: str
+    holder: str | None  # who trains, while it runs
+    identity: dict[str, Any]
+    n_blocks: int
+    n_done: int
+    n_items: int
+    bytes: int
+    share: float  # of the work, by cost
+    log: Summary
+
+    @property
+    def seconds_left(self) -> float | None:
+        """From the speed of the present session; None if the run stands still or the speed is not known yet."""
+        return self.log.seconds_left if self.state == "running" else None
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the last line of the log."""
+        return max(0.0, time.time() - self.log.updated)
+
+
+def status(root: str | os.PathLike[str]) -> Status:
+    """The status of the run in `root`."""
+    root = Path(root)
+    arrays, meta = folder.read(root, folder.RUN)
+    where = root / folder.RUN.manifest
+    numbers = content.take(arrays, "plan_numbers", "<i8", 1, where)
+    counts = content.take(arrays, "plan_counts", "<i8", 1, where)
+    costs = content.take(arrays, "plan_costs", "<f8", 1, where)
+    identity = meta.get("identity")
+    if not isinstance(identity, dict) or not len(numbers) == len(counts) == len(costs):
+        raise ModelError(where, "the plan and the identity of the run do not fit together")
+    sizes = [_size(root / "parts" / f"{number:08d}.part") for number in numbers.tolist()]
+    done = np.array([size is not None for size in sizes], bool)
+    total = costs.sum()
+    held = is_held(root / "lock")
+    log = summary(root)
+    finished = bool(done.all()) and log.finished and not held
+    share = float(costs[done].sum() / total) if total > 0 else 1.0
+    return Status(
+        state="running" if held else "finished" if finished else "stopped",
+        holder=holder(root / "lock") if held else None,
+        identity=identity,
+        n_blocks=len(numbers),
+        n_done=int(done.sum()),
+        n_items=int(counts.sum()),
+        bytes=sum(size for size in sizes if size is not None),
+        share=max(share, log.share) if held else share,
+        log=log,
+    )
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,69 @@
+"""EnsembleModel <-> arrays: the arrays of every member, with a prefix of its own, and the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longtail import content
+from longtail.errors import InputError, ModelError
+from longtail.models import EnsembleModel
+from longtail.store import decisions, hashed, linear
+from longtail.store.meta import member
+
+MODEL = EnsembleModel
+MEMBER_KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}
+MAX_MEMBERS = 16
+
+
+def to_arrays(model: EnsembleModel, root: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays of the model, and its own meta data."""
+    arrays: dict[str, np.ndarray] = {"member_weights": model.weights.astype(np.float64)}
+    members = []
+    for number, each in enumerate(model.members):
+        kind = next((name for name, room in MEMBER_KINDS.items() if isinstance(each, room.MODEL)), None)
+        if kind is None:
+            raise ModelError(root, f"cannot save a {type(each).__name__} as member of an ensemble")
+        own, meta = MEMBER_KINDS[kind].to_arrays(each, root)
+        decided, more = decisions.to_arrays(each)
+        arrays |= {_name(number, name): array for name, array in {**own, **decided}.items()}
+        members.append({"model": kind, "bias": float(each.bias), "normalize": each.normalize, **meta, **more})
+    return arrays, {"members": members, "intercept": float(model.intercept), "depth": int(model.depth)}
+
+
+def from_arrays(
+    arrays: dict[str, np.ndarray], meta: dict[str, Any], n_labels: int, n_features: int, bias: float, where: Path
+) -> dict[str, Any]:
+    """Members and weights, checked."""
+    described = member(meta, "members", list, where)
+    if not 1 <= len(described) <= MAX_MEMBERS or not all(isinstance(each, dict) for each in described):
+        raise ModelError(where, f"members must be a list of 1 to {MAX_MEMBERS} descriptions")
+    members = []
+    for number, about in enumerate(described):
+        kind = member(about, "model", str, where)
+        own_bias = member(about, "bias", float, where)
+        if kind not in MEMBER_KINDS or not 0 <= own_bias < np.inf:
+            raise ModelError(where, f"member {number} of the ensemble is of a kind that this version lacks")
+        prefix = _name(number, "")
+        own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+        fields = MEMBER_KINDS[kind].from_arrays(own, about, n_labels, n_features, own_bias, where)
+        decided = decisions.from_arrays(own, about, n_labels, where)
+        normalize = member(about, "normalize", bool, where)
+        members.append(MEMBER_KINDS[kind].MODEL(**fields, **decided, n_features=n_features, normalize=normalize))
+    found = {
+        "members": tuple(members),
+        "weights": content.take(arrays, "member_weights", "<f8", 1, where),
+        "intercept": member(meta, "intercept", float, where),
+        "depth": member(meta, "depth", int, where),
+    }
+    try:
+        EnsembleModel(**found, n_features=n_features)
+    except InputError as error:
+        raise ModelError(where, str(error)) from None
+    return found
+
+
+def _name(number: int, name: str) -> str:
+    return f"member{number}_{name}"

@@ -1,0 +1,41 @@
+"""Which methods and parameters `tune` tries. Defaults stay in the estimators; here is only what differs from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.matrix import row_squares
+
+# The first ones are tried even if the budget is small.
+CANDIDATES: list[tuple[str, dict[str, Any]]] = [
+    ("one-vs-all", {}),
+    ("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0}),
+    ("mach", {}),
+    ("memoir", {}),
+    ("pd-sparse", {}),
+    ("one-vs-all", {"C": 3.0}),
+    ("one-vs-all", {"C": 0.1, "positive_weight": 10.0}),
+    ("one-vs-all", {"C": 1.0, "positive_weight": 3.0}),
+    ("one-vs-all", {"C": 1 / 3}),
+]
+UNIT = 0.01  # rows whose lengths differ less than this share from their mean count as of equal length
+
+
+def candidates(methods: list[str], X: sp.csr_array) -> list[tuple[str, dict[str, Any]]]:
+    """Methods and parameters to try; rows of different lengths are also tried with `normalize`."""
+    found = [(method, params) for method, params in CANDIDATES if method in methods]
+    found += [(method, {}) for method in methods if method not in dict(CANDIDATES)]
+    if not equal_lengths(X):
+        scaled = [(method, {**params, "normalize": True}) for method, params in found]
+        found = [each for pair in zip(found, scaled, strict=True) for each in pair]
+    return found
+
+
+def equal_lengths(X: sp.csr_array) -> bool:
+    """Whether all rows that are not zero have about the same length."""
+    lengths = np.sqrt(row_squares(X))
+    lengths = lengths[lengths > 0]
+    return not len(lengths) or bool(np.abs(lengths - lengths.mean()).max() <= UNIT * lengths.mean())

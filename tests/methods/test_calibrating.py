@@ -1,0 +1,328 @@
+"""Calibration of every method, thresholds, rules and ensembles, from fit to a loaded model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import longtail as lt
+from longtail import memory, metrics
+from longtail.calibration.targets import reached
+from longtail.errors import InputError, ModelError
+from longtail.methods import METHODS, calibrating
+from longtail.models import EnsembleModel
+
+FAST = {
+    "one-vs-all": {},
+    "pd-sparse": {"C": 10.0, "max_iter": 4},
+    "memoir": {"max_iter": 3},
+    "mach": {"n_buckets": 8, "n_repetitions": 4, "max_iter": 4},
+}
+
+
+def data(n: int = 300, seed: int = 0) -> tuple[sp.csr_array, list[list[str]]]:
+    """Rows of words, some of them with the name of a label; the tail has rare labels."""
+    rng = np.random.default_rng(seed)
+    share = 1 / np.arange(1, 13)
+    X = np.zeros((n, 40), np.float32)
+    y: list[list[str]] = []
+    for i in range(n):
+        labels = np.unique(rng.choice(12, size=rng.integers(1, 4), p=share / share.sum()))
+        X[i, rng.integers(12, 40, 6)] = 1
+        X[i, labels[rng.random(len(labels)) < 0.8]] = 1
+        y.append([f"label {label}" for label in labels])
+    return sp.csr_array(X / np.sqrt((X**2).sum(axis=1, keepdims=True))), y
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> lt.OneVsAll:
+    return lt.OneVsAll(calibrate="cross-fit:folds=3", n_jobs=1).fit(*data())
+
+
+@pytest.fixture(scope="module")
+def ensemble() -> lt.Ensemble:
+    members = [lt.OneVsAll(), lt.OneVsAll(C=0.1, positive_weight=10.0, normalize=True), lt.Mach(**FAST["mach"])]
+    return lt.Ensemble(members, calibrate="held-out:fraction=0.3", n_jobs=1).fit(*data())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_calibrated_and_saved(method, tmp_path):
+    X, y = data()
+    clf = METHODS[method](**FAST[method], calibrate=True, n_jobs=1).fit(X, y)
+    test_X, test_y = data(seed=1)
+    top = clf.predict_topk(test_X, 5)
+    assert (np.diff(top.probabilities, axis=1) <= 0).all()
+    truth = clf._truth(test_y, 300)
+    assert metrics.calibration_error(truth, top) < 0.12
+    constant = truth.nnz / 300 / 12
+    baseline = -(constant * np.log(constant) + (1 - constant) * np.log(1 - constant))
+    assert metrics.log_loss(truth, clf.predict_topk(test_X, 12), 12) < baseline
+    clf.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_topk(test_X, 5).probabilities, top.probabilities)
+    np.testing.assert_array_equal(loaded.predict(test_X).toarray(), clf.predict(test_X).toarray())
+    assert loaded.get_params()["calibrate"] is True
+    assert loaded.model_.thresholds.figures == dict(clf.model_.thresholds.figures)
+
+
+def test_without_calibration_nothing_changes():
+    X, y = data()
+    clf = lt.OneVsAll(n_jobs=1).fit(X, y)
+    assert clf.model_.calibrator is None
+    assert clf.held_out_ is None
+    assert clf.predict_topk(X, 3).probabilities is None
+
+
+def test_the_final_model_is_that_of_all_rows(calibrated):
+    X, y = data()
+    plain = lt.OneVsAll(n_jobs=1, tol=1e-4).fit(X, y)
+    close = lt.OneVsAll(n_jobs=1, tol=1e-4, calibrate="held-out").fit(X, y)
+    np.testing.assert_allclose(
+        close.model_.scores(X, np.arange(12)), plain.model_.scores(X, np.arange(12)), rtol=0.02, atol=0.02
+    )
+    np.testing.assert_array_equal(calibrated.model_.calibrator.counts, calibrating.counts_of(calibrated._truth(y, 300)))
+
+
+@pytest.mark.parametrize("way", ["held-out", "held-out:fraction=0.3", "cross-fit:folds=4"])
+def test_ways_to_hold_rows_out(way):
+    X, y = data(100)
+    clf = lt.OneVsAll(calibrate=way, n_jobs=1).fit(X, y)
+    assert len(clf.held_out_.top) == {"held-out": 20, "held-out:fraction=0.3": 30, "cross-fit:folds=4": 100}[way]
+
+
+@pytest.mark.parametrize("way", ["maybe", 3, "held-out:fraction=0", "held-out:fraction=1.5", "cross-fit:folds=1", None])
+def test_unknown_ways_are_refused_before_training(way):
+    with pytest.raises(InputError, match="'calibrate' parameter of OneVsAll"):
+        lt.OneVsAll(calibrate=way).fit([[1.0]], [["a"]])
+
+
+def test_a_few_rows_cannot_calibrate():
+    with pytest.raises(InputError, match="at least 10 rows"):
+        lt.OneVsAll(calibrate=True).fit(np.eye(4), list("abcd"))
+
+
+def test_true_takes_more_rows_from_small_data():
+    Y = sp.csr_array(np.ones((9999, 1), np.int32))
+    assert len(calibrating.rows_to_hold_out(True, Y, 0)) == 5
+    (mask,) = calibrating.rows_to_hold_out(True, sp.csr_array(np.ones((10_000, 1), np.int32)), 0)
+    assert mask.sum() == 2000
+    (mask,) = calibrating.rows_to_hold_out(True, sp.csr_array(np.ones((400_000, 1), np.int32)), 0)
+    assert mask.sum() == 20_000
+
+
+def test_candidates_grow_with_the_labels_of_a_row():
+    assert calibrating.n_candidates(sp.csr_array(np.eye(100, dtype=int))) == 20
+    assert calibrating.n_candidates(sp.csr_array(np.ones((3, 100), int))) == 100
+    assert calibrating.n_candidates(sp.csr_array(np.tile(np.arange(100) < 30, (4, 1)).astype(int))) == 90
+
+
+# --- probabilities ---------------------------------------------------------------------------------------------------
+
+
+def test_all_probabilities_at_once(calibrated):
+    X, _ = data(seed=1)
+    everything = calibrated.predict_proba(X)
+    top = calibrated.predict_topk(X, 12)
+    np.testing.assert_allclose(np.take_along_axis(everything, top.labels, axis=1), top.probabilities, atol=1e-5)
+
+
+def test_too_many_probabilities_are_refused(calibrated, monkeypatch):
+    monkeypatch.setattr(memory, "free", lambda: 1000.0)
+    with pytest.raises(InputError, match="predict_topk"):
+        calibrated.predict_proba(data()[0])
+
+
+def test_a_plain_model_has_no_probabilities():
+    X, y = data(50)
+    with pytest.raises(InputError, match="calibrate=True"):
+        lt.OneVsAll(n_jobs=1).fit(X, y).predict_proba(X)
+
+
+def test_classes_of_a_1d_y_are_the_most_probable_ones():
+    X, y = data()
+    clf = lt.OneVsAll(calibrate="held-out", n_jobs=1).fit(X, [labels[0] for labels in y])
+    assert clf.predict(X).tolist() == clf.classes_[clf.predict_topk(X, 1).labels[:, 0]].tolist()
+
+
+# --- thresholds ------------------------------------------------------------------------------------------------------
+
+
+def test_the_threshold_of_the_held_out_rows_can_be_chosen_again(calibrated):
+    before = calibrated.model_
+    try:
+        calibrated.set_threshold("precision:at_least=0.8")
+        assert calibrated.model_.thresholds.figures["precision"] >= 0.8
+        assert reached(calibrated.model_.thresholds, calibrated.held_out_) == calibrated.model_.thresholds.figures
+        calibrated.set_threshold("top:k=2")
+        assert (calibrated.predict(data()[0]).sum(axis=1) == 2).all()
+    finally:
+        calibrated.model_ = before
+
+
+def test_a_loaded_model_needs_rows(calibrated, tmp_path):
+    calibrated.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    with pytest.raises(InputError, match="held-out rows"):
+        loaded.set_threshold("micro-f1")
+    X, y = data(seed=5)
+    loaded.set_threshold("recall:at_least=0.7", X, y)
+    assert metrics.set_metrics(loaded._truth(y, 300), loaded.predict(X))["micro-recall"] >= 0.7
+    loaded.save(tmp_path / "model")
+    again = lt.load(tmp_path / "model")
+    assert again.model_.thresholds.target == "recall:at_least=0.7"
+    np.testing.assert_array_equal(again.predict(X).toarray(), loaded.predict(X).toarray())
+
+
+def test_a_plain_model_takes_thresholds_on_scores():
+    X, y = data()
+    clf = lt.OneVsAll(n_jobs=1).fit(X, y)
+    test_X, test_y = data(seed=1)
+    before = metrics.set_metrics(clf._truth(test_y, 300), clf.predict(test_X))["micro-F1"]
+    clf.set_threshold("micro-f1", test_X, test_y)
+    assert metrics.set_metrics(clf._truth(test_y, 300), clf.predict(test_X))["micro-F1"] > before
+    clf.set_threshold("macro-f1:by=label", test_X, test_y)
+    assert clf.model_.thresholds.limits.shape == (12,)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [("best", "must be one of"), ("precision", "needs a value"), ("top", "needs a value"), ("macro-f1:by=row", "by")],
+)
+def test_unknown_targets_are_refused(calibrated, target, message):
+    with pytest.raises(InputError, match=message):
+        calibrated.set_threshold(target)
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ruled(calibrated):
+    yield calibrated
+    calibrated.set_rules()
+    assert calibrated.model_.rules is None
+
+
+def test_allowed_and_denied_labels(ruled, tmp_path):
+    X, _ = data(seed=1)
+    ruled.set_rules(allow=["label 1", "label 2", "label 3"], deny=["label 2"])
+    names = ruled.classes_[ruled.predict_topk(X, 5).labels]
+    assert set(names.ravel()) == {"label 1", "label 3"}
+    ruled.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_topk(X, 5).labels, ruled.predict_topk(X, 5).labels)
+
+
+def test_offsets_and_tail_boost_move_labels_up(ruled):
+    X, _ = data(seed=1)
+    rare = int(np.argmin(ruled.model_.calibrator.counts))
+    before = (ruled.predict_topk(X, 3).labels == rare).sum()
+    ruled.set_rules(tail_boost=2.0)
+    assert (ruled.predict_topk(X, 3).labels == rare).sum() > before
+    ruled.set_rules(offsets={str(ruled.classes_[rare]): 100.0})
+    assert (ruled.predict_topk(X, 1).labels == rare).all()
+
+
+def test_unknown_names_are_refused(ruled):
+    with pytest.raises(InputError, match="'pear' is not among"):
+        ruled.set_rules(deny=["pear"])
+    with pytest.raises(InputError, match="allow no label"):
+        ruled.set_rules(allow=[])
+
+
+def test_a_tail_boost_needs_frequencies():
+    X, y = data(50)
+    with pytest.raises(InputError, match="calibrate=True"):
+        lt.OneVsAll(n_jobs=1).fit(X, y).set_rules(tail_boost=1.0)
+
+
+# --- ensembles -------------------------------------------------------------------------------------------------------
+
+
+def logit(p: np.ndarray) -> np.ndarray:
+    p = np.clip(p.astype(np.float64), 1e-6, 1 - 1e-6)
+    return np.log(p / (1 - p))
+
+
+def test_an_ensemble_averages_the_log_odds_of_its_members(ensemble):
+    X, _ = data(seed=1)
+    model = ensemble.model_
+    expected = model.intercept + sum(
+        weight * logit(member.probabilities(X)) for weight, member in zip(model.weights, model.members, strict=True)
+    )
+    assert model.depth == 12  # so that all labels are candidates
+    top = ensemble.predict_topk(X, 4)
+    np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1)[:, :4], atol=2e-3)
+    np.testing.assert_allclose(top.probabilities, 1 / (1 + np.exp(-top.scores)), atol=1e-5)
+    np.testing.assert_allclose(ensemble.predict_proba(X), 1 / (1 + np.exp(-expected)), atol=1e-3)
+    assert (model.weights >= 0).all()
+
+
+def test_an_ensemble_is_saved_as_one_folder(ensemble, tmp_path):
+    X, _ = data(seed=1)
+    ensemble.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    assert isinstance(loaded.model_, EnsembleModel)
+    assert [type(each) for each in loaded.members] == [lt.OneVsAll, lt.OneVsAll, lt.Mach]
+    assert loaded.members[1].get_params()["positive_weight"] == 10.0
+    np.testing.assert_array_equal(loaded.predict_topk(X, 4).labels, ensemble.predict_topk(X, 4).labels)
+    np.testing.assert_array_equal(loaded.predict(X).toarray(), ensemble.predict(X).toarray())
+
+
+def test_an_ensemble_explains(ensemble):
+    X, _ = data(seed=1)
+    label = int(ensemble.predict_topk(X[[0]], 1).labels[0, 0])
+    explanation = ensemble.explain(X[[0]], column=label)
+    top = ensemble.predict_topk(X[[0]], 1)
+    assert explanation.score == pytest.approx(float(top.scores[0, 0]), abs=1e-4)
+    assert explanation.probability == pytest.approx(float(top.probabilities[0, 0]), abs=1e-4)
+    total = explanation.bias + sum(part.contribution for part in explanation.contributions)
+    assert total == pytest.approx(explanation.score)
+    assert explanation.contributions
+
+
+def test_rules_of_an_ensemble(ensemble):
+    X, _ = data(seed=1)
+    try:
+        ensemble.set_rules(deny=["label 0"], offsets={"label 5": 50.0})
+        names = ensemble.classes_[ensemble.predict_topk(X, 12).labels]
+        assert "label 0" not in names
+        assert (names[:, 0] == "label 5").all()
+        assert names.shape[1] == 11
+    finally:
+        ensemble.set_rules()
+
+
+def test_candidates_are_the_union_of_the_members_best_labels(ensemble):
+    X, _ = data(20, seed=1)
+    found = ensemble.model_.index.candidates(X, 2)
+    for i, row in enumerate(found):
+        expected = {label for member in ensemble.model_.members for label in member._best(X[[i]], 2).labels[0].tolist()}
+        assert set(row[row >= 0].tolist()) == expected
+        assert len(set(row[row >= 0])) == (row >= 0).sum()
+
+
+def test_an_ensemble_of_fitted_estimators(calibrated):
+    X, y = data()
+    other = lt.OneVsAll(C=0.1, calibrate="held-out", n_jobs=1).fit(X, y)
+    equal = lt.Ensemble.of([calibrated, other])
+    np.testing.assert_allclose(equal.model_.weights, 0.5)
+    fitted = lt.Ensemble.of([calibrated, other], *data(seed=3))
+    assert fitted.model_.thresholds is not None
+    assert fitted.predict(X).shape == (300, 12)
+    with pytest.raises(InputError, match="must be calibrated"):
+        lt.Ensemble.of([calibrated, lt.OneVsAll(n_jobs=1).fit(X, y)])
+
+
+@pytest.mark.parametrize("members", [[], ["one-vs-all"], [lt.OneVsAll(C=-1)]])
+def test_impossible_members_are_refused(members):
+    with pytest.raises(InputError):
+        lt.Ensemble(members).fit(*data(50))
+
+
+def test_a_folder_with_unknown_members_is_refused(ensemble, tmp_path, monkeypatch):
+    ensemble.save(tmp_path / "model")
+    monkeypatch.delitem(METHODS, "mach")
+    with pytest.raises(ModelError, match="members"):
+        lt.load(tmp_path / "model")

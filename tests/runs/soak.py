@@ -1,0 +1,208 @@
+"""Training runs under fire, for as long as you like: `make soak`, or `python -m tests.runs.soak --kills 100`.
+
+    driver    kill -9 of the training process at random moments, for every method, until `--kills` of them hit
+    workers   kill -9 or SIGSTOP of worker processes at random moments
+    flips     a random bit of a random file of a finished run
+    disk      ENOSPC and EIO, once and from then on, at every step
+    ray       a node of a Ray cluster with three nodes is killed
+
+Every round ends with the model of an uninterrupted fit, byte for byte, or counts as lost. Seeds are printed, and
+`--seed` repeats a soak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from pathlib import Path
+
+from longtail import runs
+from longtail.errors import DataWarning
+from tests.runs.disk import fail_at_every_step
+from tests.runs.problems import KINDS, fit, model_id
+
+PARTS = ("driver", "workers", "flips", "disk", "ray")
+
+
+class Soak:
+    def __init__(self, place: Path, seed: int, kills: int) -> None:
+        self.place, self.random, self.kills = place, random.Random(seed), kills
+        self.expected: dict[str, str] = {}
+        self.lost = 0
+
+    def tell(self, part: str, **counts: object) -> None:
+        print(f"{part:<28}" + ", ".join(f"{name}: {count}" for name, count in counts.items()), flush=True)
+
+    def check(self, clf, kind: str) -> bool:
+        """Whether the model is the one of an uninterrupted fit."""
+        if kind not in self.expected:
+            self.expected[kind] = model_id(fit(kind), self.place / "expected" / kind)
+        target = self.place / "model"
+        shutil.rmtree(target, ignore_errors=True)
+        same = model_id(clf, target) == self.expected[kind]
+        self.lost += not same
+        return same
+
+    # --- the driver --------------------------------------------------------------------------------------------------
+
+    def driver(self, kind: str) -> None:
+        """A child process trains and is killed; the next one goes on, until one of them comes to the end."""
+        self.check(fit(kind), kind)
+        begin = time.monotonic()
+        fit(kind, self.place / "timing")
+        longest = 1.3 * (time.monotonic() - begin)
+        shutil.rmtree(self.place / "timing")
+        rounds = kills = lost = resumed = 0
+        while kills < self.kills:
+            run, ended = self.place / f"run-{rounds}", False
+            while not ended:
+                child = os.fork()  # the kernels are loaded already, so a child begins at once
+                if child == 0:
+                    self._train(kind, run)
+                time.sleep(self.random.uniform(0, longest))
+                os.kill(child, signal.SIGKILL)
+                status = os.waitpid(child, 0)[1]
+                ended = os.WIFEXITED(status)
+                if ended and os.WEXITSTATUS(status):
+                    raise AssertionError(f"{kind}: a child failed, see above; the run is in {run}")
+                kills += not ended
+                resumed += not ended and (run / "run.json").exists()
+            rounds += 1
+            lost += not self.check(fit(kind, run), kind)
+            shutil.rmtree(run)
+        self.tell(f"driver, {kind}", rounds=rounds, kills=kills, resumed=resumed, lost=lost)
+
+    @staticmethod
+    def _train(kind: str, run: Path) -> None:
+        code = 1
+        try:
+            warnings.simplefilter("ignore")
+            fit(kind, run)
+            code = 0
+        except BaseException as error:
+            print(f"child: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def workers(self, rounds: int) -> None:
+        """Worker processes are killed or stopped one after the other while they train."""
+        killed = stopped = lost = 0
+        for number in range(rounds):
+            run, over = self.place / f"workers-{number}", threading.Event()
+            hits: list[int] = []
+            sort = self.random.choice((signal.SIGKILL, signal.SIGSTOP))
+
+            def shoot(over=over, hits=hits, sort=sort) -> None:
+                while not over.wait(self.random.uniform(0.5, 4.0)) and len(hits) < 3:
+                    for child in multiprocessing.active_children():
+                        os.kill(child.pid, sort)
+                        hits.append(sort)
+                        break
+
+            thread = threading.Thread(target=shoot)
+            thread.start()
+            try:
+                clf = fit("one-vs-all", run, workers="processes:2", silence=3.0)
+            finally:
+                over.set()
+                thread.join()
+            killed += hits.count(signal.SIGKILL)
+            stopped += hits.count(signal.SIGSTOP)
+            lost += not self.check(clf, "one-vs-all")
+        self.tell("workers", rounds=rounds, killed=killed, stopped=stopped, lost=lost)
+
+    # --- bits --------------------------------------------------------------------------------------------------------
+
+    def flips(self, rounds: int) -> None:
+        run, warned, lost = self.place / "flips", 0, 0
+        fit("one-vs-all", run)
+        fit("mach", self.place / "flips-mach")
+        for _ in range(rounds):
+            kind, root = self.random.choice([("one-vs-all", run), ("mach", self.place / "flips-mach")])
+            path = self.random.choice(sorted([*root.glob("parts/*.part"), root / "run.json"]))
+            raw = bytearray(path.read_bytes())
+            raw[self.random.randrange(len(raw))] ^= 1 << self.random.randrange(8)
+            path.write_bytes(raw)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                clf = fit(kind, root)
+            found = any(issubclass(each.category, DataWarning) for each in said)
+            warned += found
+            lost += not (self.check(clf, kind) and found)
+            self.lost += not found
+        self.tell("flips", rounds=rounds, found=warned, lost=lost)
+
+    # --- the disk ----------------------------------------------------------------------------------------------------
+
+    def disk(self) -> None:
+        for code in (errno.ENOSPC, errno.EIO):
+            for forever in (False, True):
+                steps = sum(
+                    fail_at_every_step(self.place / "disk", code, forever=forever, size=size) for size in (10, 0)
+                )
+                self.tell(f"disk, {errno.errorcode[code]} {'on' if forever else 'once'}", steps=steps, lost=0)
+
+    # --- Ray ---------------------------------------------------------------------------------------------------------
+
+    def ray(self) -> None:
+        from tests.runs.ray_cluster import three_nodes
+
+        with three_nodes() as cluster:
+            run = self.place / "ray"
+            killed: list[float] = []
+
+            def progress(share: float) -> None:
+                if share > 0.2 and not killed:
+                    killed.append(share)
+                    cluster.remove_node(cluster.list_all_nodes()[-1], allow_graceful=False)
+
+            clf = fit("one-vs-all", run, progress, workers=f"ray:{cluster.address}")
+            same = self.check(clf, "one-vs-all")
+            found = runs.status(run)
+        self.tell("ray, node killed", killed=len(killed), retries=found.log.retries, lost=int(not same))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100, help="of the driver, for each method")
+    parser.add_argument("--rounds", type=int, default=10, help="of killed workers; ten times as many flips")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    words = parser.parse_args()
+    seed = random.randrange(2**31) if words.seed is None else words.seed
+    print(f"seed {seed}", flush=True)
+    warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "expected").mkdir()
+        (Path(place) / "disk").mkdir()
+        soak = Soak(Path(place), seed, words.kills)
+        if "driver" in words.only:
+            for kind in words.kinds:
+                soak.driver(kind)
+        if "flips" in words.only:
+            soak.flips(10 * words.rounds)
+        if "disk" in words.only:
+            soak.disk()
+        if "workers" in words.only:
+            soak.workers(words.rounds)
+        if "ray" in words.only:
+            soak.ray()
+    print(f"lost: {soak.lost}")
+    return 1 if soak.lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

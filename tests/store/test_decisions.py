@@ -1,0 +1,146 @@
+"""Calibrators, thresholds, rules and ensembles on disk: round trips, and sealed folders with wrong content."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from longtail.errors import ModelError
+from longtail.models import Calibrator, EnsembleModel, LinearModel, Rules, Thresholds
+from longtail.models.calibrator import Coefficients
+from longtail.store import read_model
+from tests.store.forge import Forgery
+from tests.store.samples import hashed_model, plain_model, save
+
+
+def calibrator(n_labels: int = 4) -> Calibrator:
+    return Calibrator(
+        Coefficients(-1.0, 2.0, 0.5, -0.25, -0.5),
+        knots=np.array([-3.0, 0.0, 2.5]),
+        values=np.array([0.01, 0.4, 0.9]),
+        counts=np.arange(n_labels),
+        n_samples=50,
+        log_scores=n_labels == 7,
+        depth=3,
+    )
+
+
+def decided() -> LinearModel:
+    return replace(
+        plain_model(),
+        calibrator=calibrator(),
+        thresholds=Thresholds("macro-f1:by=label", np.array([0.1, 0.2, np.inf, -np.inf]), depth=3, figures={"f1": 0.5}),
+        rules=Rules(np.array([0.0, -np.inf, 1.5, 0.0], np.float32)),
+    )
+
+
+def ensemble() -> EnsembleModel:
+    members = (replace(plain_model(), calibrator=calibrator()), replace(plain_model(1), calibrator=calibrator()))
+    return EnsembleModel(members, np.array([0.7, 0.4]), -0.1, 3, 5)
+
+
+def test_everything_comes_back(tmp_path):
+    found, _ = read_model(save(tmp_path, decided()))
+    wanted = decided()
+    assert found.calibrator.coefficients == wanted.calibrator.coefficients
+    for name in ("knots", "values", "counts"):
+        np.testing.assert_array_equal(getattr(found.calibrator, name), getattr(wanted.calibrator, name))
+    assert (found.calibrator.n_samples, found.calibrator.log_scores, found.calibrator.depth) == (50, False, 3)
+    np.testing.assert_array_equal(found.thresholds.limits, wanted.thresholds.limits)
+    assert (found.thresholds.target, found.thresholds.depth) == ("macro-f1:by=label", 3)
+    assert (found.thresholds.per_row, found.thresholds.figures) == (None, {"f1": 0.5})
+    np.testing.assert_array_equal(found.rules.offsets, wanted.rules.offsets)
+
+
+def test_one_threshold_and_a_number_per_row(tmp_path):
+    for thresholds in (Thresholds("fixed:value=0.2", np.array(0.2)), Thresholds("top:k=3", np.array(-np.inf), 3)):
+        found, _ = read_model(save(tmp_path / thresholds.target[:3], replace(plain_model(), thresholds=thresholds)))
+        assert found.thresholds.limits.shape == ()
+        assert (float(found.thresholds.limits), found.thresholds.per_row) == (
+            float(thresholds.limits),
+            thresholds.per_row,
+        )
+
+
+def test_a_model_without_decisions_has_none(tmp_path):
+    found, _ = read_model(save(tmp_path, plain_model()))
+    assert (found.calibrator, found.thresholds, found.rules) == (None, None, None)
+
+
+def test_an_ensemble_comes_back(tmp_path):
+    found, _ = read_model(save(tmp_path / "linear", ensemble()))
+    np.testing.assert_array_equal(found.weights, [0.7, 0.4])
+    assert (found.intercept, found.depth, len(found.members)) == (-0.1, 3, 2)
+    for member, wanted in zip(found.members, ensemble().members, strict=True):
+        np.testing.assert_array_equal(member.W.toarray(), wanted.W.toarray())
+        assert member.calibrator.coefficients == wanted.calibrator.coefficients
+    hashed = replace(hashed_model(), calibrator=calibrator(7), label_names=None, multiclass=False)
+    mixed, _ = read_model(save(tmp_path / "hashed", EnsembleModel((hashed,), np.ones(1), 0.0, 2, 4)))
+    assert mixed.members[0].calibrator.log_scores
+
+
+DAMAGE = {
+    "coefficient of the wrong sign": (lambda f: f.meta["calibrator"]["coefficients"].update(margin=-1.0), "rise"),
+    "coefficient missing": (lambda f: f.meta["calibrator"]["coefficients"].pop("rank"), "'rank' is missing"),
+    "coefficient a string": (lambda f: f.meta["calibrator"]["coefficients"].update(rank="x"), "'rank' is missing"),
+    "coefficient true": (lambda f: f.meta["calibrator"]["coefficients"].update(rank=True), "'rank' is missing"),
+    "coefficient huge": (
+        lambda f: f.meta["calibrator"]["coefficients"].update(margin=10**400),
+        "'margin' is missing or of the wrong type",
+    ),
+    "knots fall": (lambda f: f.edit("calibrator_knots", lambda a: a[::-1].copy()), "knots do not rise"),
+    "knots NaN": (lambda f: f.put("calibrator_knots", [0.0, np.nan, 1.0], "<f8"), "knots do not rise"),
+    "no knots": (lambda f: f.put("calibrator_knots", [], "<f8"), "0 knots"),
+    "values above 1": (lambda f: f.put("calibrator_values", [0.0, 0.5, 1.5], "<f8"), "rising probabilities"),
+    "values of another type": (lambda f: f.put("calibrator_values", [0.0, 0.5, 1.0], "<f4"), "calibrator_values"),
+    "counts too few": (lambda f: f.put("calibrator_counts", [1, 2], "<i8"), "2 numbers for 4 labels"),
+    "counts negative": (lambda f: f.put("calibrator_counts", [1, 2, -3, 0], "<i8"), "training rows"),
+    "counts gone": (lambda f: f.entries.pop("calibrator_counts"), "calibrator_counts"),
+    "depth 0": (lambda f: f.meta["calibrator"].update(depth=0), "depth"),
+    "depth huge": (lambda f: f.meta["calibrator"].update(depth=2**62), "depth"),
+    "calibrator a list": (lambda f: f.meta.update(calibrator=[1]), "'calibrator' is of the wrong type"),
+    "limits too few": (lambda f: f.put("threshold_limits", [0.5], "<f8"), "1 numbers for 4 labels"),
+    "limits NaN": (lambda f: f.put("threshold_limits", [0.5, np.nan, 0.1, 0.2], "<f8"), "NaN"),
+    "per_row negative": (lambda f: f.meta["thresholds"].update(per_row=-1), "per_row"),
+    "figures a list": (lambda f: f.meta["thresholds"].update(figures=[]), "figures"),
+    "target a number": (lambda f: f.meta["thresholds"].update(target=3), "target"),
+    "offsets too many": (lambda f: f.put("rule_offsets", np.zeros(5), "<f4"), "5 numbers for 4 labels"),
+    "offsets NaN": (lambda f: f.put("rule_offsets", [0, np.nan, 0, 0], "<f4"), "offsets"),
+    "offsets infinite": (lambda f: f.put("rule_offsets", [0, np.inf, 0, 0], "<f4"), "offsets"),
+    "all denied": (lambda f: f.put("rule_offsets", np.full(4, -np.inf), "<f4"), "no label"),
+}
+ENSEMBLE_DAMAGE = {
+    "weights negative": (lambda f: f.put("member_weights", [0.5, -0.1], "<f8"), "not negative"),
+    "weights too few": (lambda f: f.put("member_weights", [0.5], "<f8"), "one weight each"),
+    "members a number": (lambda f: f.meta.update(members=3), "members"),
+    "no members": (lambda f: f.meta.update(members=[]), "members"),
+    "members of words": (lambda f: f.meta.update(members=["linear"]), "members"),
+    "member of an unknown kind": (lambda f: f.meta["members"][0].update(model="ensemble"), "kind"),
+    "member without calibrator": (lambda f: f.meta["members"][0].update(calibrator=None), "must be calibrated"),
+    "depth a word": (lambda f: f.meta.update(depth="deep"), "depth"),
+    "intercept missing": (lambda f: f.meta.pop("intercept"), "intercept"),
+    "weights of a member gone": (lambda f: f.entries.pop("member1_W_data"), "W_data"),
+    "bias of a member infinite": (lambda f: f.meta["members"][0].update(bias=float("1e999")), "."),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_decisions_are_refused(name, tmp_path):
+    damage, message = DAMAGE[name]
+    forgery = Forgery(save(tmp_path, decided()))
+    damage(forgery)
+    forgery.seal()
+    with pytest.raises(ModelError, match=message):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", ENSEMBLE_DAMAGE)
+def test_damaged_ensembles_are_refused(name, tmp_path):
+    damage, message = ENSEMBLE_DAMAGE[name]
+    forgery = Forgery(save(tmp_path, ensemble()))
+    damage(forgery)
+    forgery.seal()
+    with pytest.raises(ModelError, match=message):
+        read_model(tmp_path)

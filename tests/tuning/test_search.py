@@ -1,0 +1,144 @@
+"""Tuning: the schedule, the budget, the winner, continuing after a stop, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import longtail as lt
+from longtail.errors import InputError
+from longtail.matrix import indicator
+from longtail.tuning import Trial, Tuning, search
+from longtail.tuning.candidates import CANDIDATES, candidates, equal_lengths
+
+
+def data(n: int = 400, *, equal: bool = True) -> lt.Dataset:
+    """Each label has a word of its own."""
+    rng = np.random.default_rng(0)
+    label = rng.integers(0, 6, n)
+    X = np.zeros((n, 20), np.float32)
+    X[np.arange(n), label] = 1
+    X[np.arange(n), rng.integers(6, 20, n)] = 1
+    if not equal:
+        X *= rng.uniform(0.5, 5, (n, 1)).astype(np.float32)
+    Y = sp.csr_array((np.ones(n, np.int32), (np.arange(n), label)), shape=(n, 6))
+    return lt.Dataset(sp.csr_array(X), indicator(Y))
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Trials without training: the score of a candidate is known, and so is its time."""
+    done = []
+
+    def trial(self, method, params, n_rows):
+        found = self.state.find(method, params, n_rows)
+        if found is None:
+            score = {"C": 0.8}.get(next(iter(params), ""), 0.5) + n_rows / 1e6 - 0.01 * len(params)
+            found = Trial(method, params, n_rows, score, n_rows / 100)
+            done.append(found)
+            self.state.add(found)
+        self.trials.append(found)
+        return found
+
+    monkeypatch.setattr(search._Search, "trial", trial)
+    return done
+
+
+def test_rows_double_until_the_finalists_have_all():
+    assert search.step_sizes(2, 10_000) == [10_000]
+    assert search.step_sizes(4, 10_000) == [5_000, 10_000]
+    assert search.step_sizes(9, 10_000) == [1_250, 2_500, 5_000, 10_000]
+    assert search.step_sizes(9, 1_500) == [750, 1_500]
+
+
+def test_a_small_budget_begins_with_fewer_candidates():
+    assert search.affordable_candidates(9, 10_000, 1e9, 1.0) == 9
+    assert search.affordable_candidates(9, 10_000, 0.0, 1.0) == search.FINALISTS
+    four = 4 * 5_000 + 2 * 10_000
+    assert search.affordable_candidates(9, 10_000, four, 1.0) == 4
+
+
+def test_the_better_half_continues(fake):
+    found = lt.tune(data(4000), 1e9, methods=["one-vs-all"])
+    sizes = sorted({trial.n_rows for trial in found.trials})
+    assert sizes[-1] == 3200
+    for small, large in pairwise(sizes):
+        before = [trial for trial in found.trials if trial.n_rows == small]
+        after = {trial.name for trial in found.trials if trial.n_rows == large}
+        assert len(after) == max(2, (len(before) + 1) // 2)
+        best = sorted(before, key=lambda trial: -trial.score)[: len(after)]
+        assert {trial.name for trial in best} == after
+    assert found.best.score == max(trial.score for trial in found.trials if trial.n_rows == 3200)
+
+
+def test_a_search_ends_with_the_budget(fake, monkeypatch):
+    clock = iter(np.arange(0, 10_000, 5.0))
+    monkeypatch.setattr(search.time, "perf_counter", lambda: float(next(clock)))
+    found = lt.tune(data(4000), 70.0, methods=["one-vs-all"])
+    assert sum(trial.seconds for trial in found.trials) <= 70.0 + 32.0  # the step that was begun may end
+    assert found.best.n_rows < 3200 or len(found.trials) < 20
+
+
+def test_trials_are_kept_and_found_again(fake, tmp_path):
+    state = tmp_path / "trials.jsonl"
+    first = lt.tune(data(4000), 1e9, methods=["one-vs-all"], state=state)
+    n_done = len(fake)
+    again = lt.tune(data(4000), 1e9, methods=["one-vs-all"], state=state)
+    assert len(fake) == n_done
+    assert [trial.name for trial in again.trials] == [trial.name for trial in first.trials]
+    lines = state.read_text().splitlines()
+    state.write_text("\n".join([*lines[:3], lines[3][:20]]))  # stopped while writing
+    lt.tune(data(4000), 1e9, methods=["one-vs-all"], state=state)
+    assert len(fake) == n_done + n_done - 2
+
+
+def test_a_state_of_other_data_is_refused(fake, tmp_path):
+    state = tmp_path / "trials.jsonl"
+    lt.tune(data(4000), 1e9, methods=["one-vs-all"], state=state)
+    with pytest.raises(InputError, match="other data"):
+        lt.tune(data(4001), 1e9, methods=["one-vs-all"], state=state)
+    state.write_text("hello\n")
+    with pytest.raises(InputError, match="not a file of tuning trials"):
+        lt.tune(data(4000), 1e9, state=state)
+    state.write_text(json.dumps({"tuning": "x"}) + "\n")
+    with pytest.raises(InputError, match="other data"):
+        lt.tune(data(4000), 1e9, state=state)
+
+
+def test_real_trials_find_a_model_that_works():
+    shares = []
+    found = lt.tune(data(), 60.0, methods=["one-vs-all"], n_jobs=1, progress=lambda share, name: shares.append(share))
+    assert found.best.score > 0.95
+    assert found.n_held_out == 80
+    clf = found.estimator(n_jobs=1).fit(data())
+    assert clf.score(data()) > 0.95
+    assert shares[-1] == 1.0
+    assert "Best: one-vs-all" in str(found)
+
+
+def test_the_command_trains_the_winner():
+    trial = Trial("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0, "normalize": True}, 10, 0.5, 1.0)
+    command = Tuning((trial,), "P@1", 5).command("train.txt", "model")
+    words = "longtail train train.txt model --method one-vs-all --C 0.333333 --positive-weight 3 --normalize"
+    assert command == words
+
+
+def test_rows_of_different_lengths_are_also_normalized():
+    assert equal_lengths(data().X)
+    assert not equal_lengths(data(equal=False).X)
+    plain, scaled = (candidates(["one-vs-all"], data(equal=each).X) for each in (True, False))
+    assert len(scaled) == 2 * len(plain)
+    assert scaled[1] == ("one-vs-all", {"normalize": True})
+    assert candidates(["mach"], data().X) == [("mach", {})]
+    assert {method for method, _ in CANDIDATES} == {"one-vs-all", "mach", "memoir", "pd-sparse"}
+
+
+def test_unknown_methods_and_metrics_are_refused():
+    with pytest.raises(InputError, match="unknown methods"):
+        lt.tune(data(), 1.0, methods=["forest"])
+    with pytest.raises(InputError, match="metric 'beauty' is not measured"):
+        lt.tune(data(), 1.0, methods=["one-vs-all"], metric="beauty", n_jobs=1)
