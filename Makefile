@@ -18,7 +18,7 @@ PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
 $(VENV)/made: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) -e '.[demo,plot,dev]'
+	$(BIN)/python $(INSTALL) -e '.[demo,plot,serve,dev]'
 	@touch $@
 
 $(VENV)/made-bench: $(VENV)/made

@@ -31,7 +31,7 @@ class Scorer:
 
 
 def run(scorer, jobs, *, later=()):
-    """The results of jobs given as (model, rows), all put in one round of the loop; `later` ones while the first run."""
+    """The results of jobs (model, rows) that are put in one round of the loop; `later` ones while the first run."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -33,12 +33,18 @@ def write_card(
         data["labels per row"] = round(train_Y.nnz / max(train_Y.shape[0], 1), 1)
     if test is not None:
         data["test rows"] = test.n_samples
+    reliability = None
+    if test is not None and top is not None and top.probabilities is not None:
+        found = metrics.reliability(test.Y, top, top.labels.shape[1])
+        names_of = {"predicted": found.probability, "observed": found.share, "count": found.count}
+        reliability = {name: values.tolist() for name, values in names_of.items()}
     store.write_card(
         model,
         store.Card(
             store.model_id(model),
             data=data,
             metrics=None if evaluation is None else evaluation.as_dict(),
+            reliability=reliability,
             examples=examples,
             titles=None if titles is None else [titles.get(str(name), "") for name in names],
             frequency=None if train_Y is None else np.asarray(train_Y.sum(axis=0)).ravel(),

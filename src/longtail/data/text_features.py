@@ -20,6 +20,7 @@ from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l1, inplace_csr_row_normalize_l2
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, content
@@ -156,7 +157,19 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         return counts
 
     def _weigh(self, counts: Any) -> csr_array:
-        return canonical_csr(self._weights.transform(counts, copy=False))
+        """What `self._weights.transform` gives, to the bit, without its checks: they take ten times as long as the rest
+        when a service asks for one text."""
+        X = canonical_csr(counts)
+        if self.sublinear_tf:
+            np.log(X.data, X.data)
+            X.data += 1.0
+        if self.use_idf:
+            X.data *= self._weights.idf_[X.indices]
+        if self.norm == "l2":
+            inplace_csr_row_normalize_l2(X)
+        elif self.norm == "l1":
+            inplace_csr_row_normalize_l1(X)
+        return X
 
     def _new_counter(self, vocabulary: dict[str, int] | None = None) -> CountVectorizer | HashingVectorizer:
         """scikit-learn's counter of terms with our parameters, over a given vocabulary if there is one."""

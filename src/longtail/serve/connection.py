@@ -17,13 +17,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import httptools
 
-from longtail.serve.messages import PHRASES, HttpError, Request, Response, Stream
+from longtail.serve.messages import HttpError, Request, Response, Stream
+from longtail.serve.wire import QUEUE_FULL, date_header, head, is_one_scoring_request
 
 if TYPE_CHECKING:
     from longtail.serve.service import Service
@@ -36,35 +36,6 @@ LINGER = 1.0  # seconds that a client gets to read a refusal before its unread b
 DISCARDED = 1 << 22  # bytes that it may send meanwhile
 PATIENCE = 0.002  # seconds; a shorter pause after a refusal is none
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"inference-header-content-length")
-_date = (0, b"")
-
-
-def date_header() -> bytes:
-    """The current time as HTTP spells it, made once a second."""
-    global _date
-    now = int(time.time())
-    if _date[0] != now:
-        _date = (now, formatdate(now, usegmt=True).encode())
-    return _date[1]
-
-
-def head(response: Response, length: int | None, *, close: bool, chunked: bool) -> bytes:
-    """Status line and headers."""
-    status = response.status
-    lines = [f"HTTP/1.1 {status} {PHRASES[status]}\r\n".encode(), b"date: ", date_header(), b"\r\n"]
-    if length is not None and status not in (204, 304):
-        lines += [b"content-type: ", response.content_type, b"\r\ncontent-length: ", str(length).encode(), b"\r\n"]
-    elif length is None:
-        lines += [b"content-type: ", response.content_type, b"\r\n"]
-    if chunked:
-        lines.append(b"transfer-encoding: chunked\r\n")
-    if close:
-        lines.append(b"connection: close\r\n")
-    lines.append(b"x-content-type-options: nosniff\r\n")
-    for name, value in response.headers:
-        lines += [name, b": ", value, b"\r\n"]
-    lines.append(b"\r\n")
-    return b"".join(lines)
 
 
 class Connection(asyncio.Protocol):
@@ -124,7 +95,33 @@ class Connection(asyncio.Protocol):
             if len(self.held) > HELD:
                 self.transport.pause_reading()
             return
+        if self.service.full and self._refuse_quickly(data):
+            return
         self._feed(data)
+
+    def _refuse_quickly(self, data: bytes) -> bool:
+        """Whether `data` is exactly one request to be scored, which was refused without parsing it.
+
+        In an overload most requests are refused, and what that costs is taken from those that are not. Whatever is not
+        plainly one whole request takes the usual way.
+        """
+        if self.in_headers or self.incoming is not None or self.ready or not is_one_scoring_request(data):
+            return False
+        self.transport.write(QUEUE_FULL % date_header())
+        self.service.waiting.pop(self, None)
+        self.service.waiting[self] = None
+        self.since = self.loop.time()
+        self.served += 1
+        self.service.refused_quickly()
+        self._pace()
+        return True
+
+    def _pace(self) -> None:
+        """After a refusal: read a client that hammers on more slowly."""
+        delay = self.service.refusal_delay()
+        if delay > PATIENCE:
+            self.transport.pause_reading()
+            self.loop.call_later(delay, self.transport.resume_reading)
 
     def eof_received(self) -> bool:
         self.eof = True
@@ -307,12 +304,9 @@ class Connection(asyncio.Protocol):
             self._next()
         if len(self.held) > HELD:
             return
-        delay = self.service.refusal_delay() if request.refusal is not None and request.refusal.status == 503 else 0.0
-        if delay > PATIENCE:
-            self.transport.pause_reading()
-            self.loop.call_later(delay, self.transport.resume_reading)
-        else:
-            self.transport.resume_reading()
+        self.transport.resume_reading()
+        if request.refusal is not None and request.refusal.status == 503:
+            self._pace()
 
     async def _handled(self, request: Request) -> Response:
         route = request.route

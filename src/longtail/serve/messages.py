@@ -68,6 +68,9 @@ class HttpError(Exception):
         return Response(encode({"error": said}), self.status, JSON, self.headers)
 
 
+QUEUE_IS_FULL = "the queue is full; try again later"
+
+
 def overloaded(message: str) -> HttpError:
     """The service has as much to do as it may take on."""
     return HttpError(503, "overloaded", message, headers=[(b"retry-after", b"1")])

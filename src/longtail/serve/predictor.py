@@ -73,7 +73,7 @@ class ServedModel:
         self.model.scores(self.features(rows), np.arange(min(2, self.n_labels)))
         if self.n_labels:
             self.clf.explain(rows[0] if self.takes_texts else rows[[0]], column=0, top=1)
-        _ = self.search_text, self.by_frequency, self.bands, self._sorted, self.has_probabilities
+        _ = self.search_text, self.by_frequency, self.bands, self._sorted
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
@@ -89,10 +89,9 @@ class ServedModel:
     def n_features(self) -> int:
         return int(self.model.n_features)
 
-    @cached_property
+    @property
     def has_probabilities(self) -> bool:
-        rows: Any = [""] if self.takes_texts else sp.csr_array((1, self.n_features), dtype=np.float32)
-        return getattr(self.clf.predict_topk(rows, k=1), "probabilities", None) is not None
+        return bool(self.model.is_calibrated)
 
     # --- prediction --------------------------------------------------------------------------------------------------
 
@@ -101,11 +100,11 @@ class ServedModel:
         return self.model.text_features.transform(rows) if isinstance(rows, list) else rows
 
     def best(self, rows: Any, k: int, allow: np.ndarray | None = None) -> Answer:
-        """The k best labels of each row (among `allow`, column numbers)."""
+        """The k best labels of each row. Among the columns of `allow`, they are ranked by score."""
         if allow is not None:
             return self._best_of(self.features(rows), k, allow)
-        top = self.clf.predict_topk(rows, k)
-        return Answer(top.labels, top.scores, getattr(top, "probabilities", None))
+        top = self.model.predict_topk(self.features(rows), k, n_jobs=1)  # the rows are canonical: no further checks
+        return Answer(top.labels, top.scores, top.probabilities)
 
     def _best_of(self, X: sp.csr_array, k: int, allow: np.ndarray) -> Answer:
         scores = self.model.scores(X, allow)

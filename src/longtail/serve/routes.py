@@ -167,7 +167,8 @@ def explained(model: ServedModel, row: Any, column: int, top: int) -> Explained:
         for share in found.contributions
     ]
     name = found.name.item() if isinstance(found.name, np.generic) else found.name
-    return Explained(name, round(float(found.score), 6), round(float(found.bias), 6), shares)
+    probability = None if found.probability is None else round(float(found.probability), 6)
+    return Explained(name, round(float(found.score), 6), round(float(found.bias), 6), shares, probability)
 
 
 # --- models and labels -----------------------------------------------------------------------------------------------

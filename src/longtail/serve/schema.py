@@ -30,7 +30,7 @@ class PredictRequest(Struct, forbid_unknown_fields=True):
         float | None,
         Meta(description="Leave out labels with a lower probability; or score, if the model has no probabilities."),
     ] = None
-    allow: Annotated[list[str | int] | None, Meta(description="Only these labels.")] = None
+    allow: Annotated[list[str | int] | None, Meta(description="Only these labels, ranked by score.")] = None
     deny: Annotated[list[str | int] | None, Meta(description="Not these labels.")] = None
     explain: Annotated[bool, Meta(description="Add the features behind each score.")] = False
     details: Annotated[bool, Meta(description="Add what the model's card knows: titles and frequency bands.")] = False
@@ -54,6 +54,7 @@ class Explained(Struct):
     score: float
     bias: float
     contributions: list[Share]
+    probability: float | None = None
 
 
 class Prediction(Struct, omit_defaults=True):

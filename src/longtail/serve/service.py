@@ -18,7 +18,7 @@ import numpy as np
 from longtail.serve.batching import Batcher, Job
 from longtail.serve.board import DRAINING, MAX_MODELS, Board, Slot
 from longtail.serve.limits import Limits
-from longtail.serve.messages import HttpError, Request, Response, overloaded
+from longtail.serve.messages import QUEUE_IS_FULL, HttpError, Request, Response, overloaded
 from longtail.serve.predictor import NAME, Answer, ServedModel, score
 from longtail.serve.rows import units
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TICK = 0.25  # seconds between two looks at all connections
-REFUSALS_PER_SECOND = 4000  # refusals cost time that scoring needs; a client that hammers on is read more slowly
+REFUSALS_PER_SECOND = 2000  # refusals cost time that scoring needs; a client that hammers on is read more slowly
 Handler = Callable[["Service", Request], Awaitable[Response]]
 
 
@@ -188,15 +188,20 @@ class Service:
         if "name" in request.params:
             self.model(request)
         if endpoint.scores:
-            if self.pending >= self.limits.max_queue:
+            if self.full:
                 self.slot["rejected"] += 1
-                raise overloaded("the queue is full; try again later")
+                raise overloaded(QUEUE_IS_FULL)
             self.pending += 1
             request.admitted = True
         streams = endpoint.streams_ndjson and request.headers.get(b"content-type", b"").startswith(
             b"application/x-ndjson"
         )
         return Bound(endpoint, self, streams)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further request may wait to be scored."""
+        return self.pending >= self.limits.max_queue
 
     def model(self, request: Request) -> ServedModel:
         """The model that the address names: looked up in the table, never on disk."""
@@ -265,6 +270,11 @@ class Service:
             self._write_log(
                 client, "-" if request is None else f"{request.method} {request.path}", fault.status, 0, 0.0
             )
+
+    def refused_quickly(self) -> None:
+        """A request was refused because the queue was full, without being parsed."""
+        self.slot["rejected"] += 1
+        self.slot.count("none", 503, 0.0)
 
     def refusal_delay(self) -> float:
         """How long a connection is not read after a refusal for overload."""
