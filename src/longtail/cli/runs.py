@@ -24,10 +24,14 @@ def runs(
 
     Progress, speed, time left, attempts and failures; also while it runs.
     """
-    from longtail.runs import status
+    from longtail.runs import status, within
 
-    found = status(folder)
-    say_json(_for_programs(folder, found)) if json else say(_for_people(folder, found))
+    found = {str(root): status(root) for root in within(folder)}  # a calibrated fit is several runs
+    if json:
+        shown = [_for_programs(root, each) for root, each in found.items()]
+        say_json(shown[0] if len(shown) == 1 else shown)
+    else:
+        say("\n\n".join(str(_for_people(root, each)) for root, each in found.items()))
 
 
 def _for_programs(folder: str, found: Status) -> dict[str, Any]:

@@ -152,13 +152,15 @@ def check_run(run: str | None, model: str, workers: str) -> None:
     """Refuse a run folder or workers that cannot be meant so, before a long file is read."""
     from longtail import folder
     from longtail.parallel import Workers
+    from longtail.runs import within
 
     Workers.of(workers)
     if run is None:
         return
     if os.path.abspath(run) == os.path.abspath(model):
         raise UsageError(f"--run and the model are both {run!r}; choose another folder for the run")
-    folder.check_target(Path(run), folder.RUN)
+    for root in within(run):
+        folder.check_target(root, folder.RUN)
 
 
 def save(clf: ExtremeClassifier, model: str) -> float:
