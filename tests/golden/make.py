@@ -22,15 +22,19 @@ QUESTIONS = ["a red pear", "yellow cherry", "nothing known"]
 ESTIMATORS = {
     "linear-1": lt.OneVsAll(C=10),
     "hashed-1": lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40),
+    "calibrated-1": lt.OneVsAll(C=10, calibrate="held-out:fraction=0.3"),
+    "ensemble-1": lt.Ensemble([lt.OneVsAll(C=10), lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40)]),
 }
+COPIES = 4  # calibration needs some rows
 
 
 def main() -> None:
     for name, estimator in ESTIMATORS.items():
         folder = HERE / name
         if folder.exists():
-            raise SystemExit(f"{folder} exists; golden folders are never written again")
-        clf = estimator.fit(TEXTS, LABELS)
+            continue
+        copies = COPIES if estimator.calibrate else 1
+        clf = estimator.fit(copies * TEXTS, copies * LABELS)
         clf.save(folder / "model")
         top = clf.predict_topk(QUESTIONS, 3)
         answers = {
@@ -38,6 +42,9 @@ def main() -> None:
             "classes": clf.classes_.tolist(),
             "labels": top.labels.tolist(),
             "scores": np.round(top.scores.astype(float), 5).tolist(),
+            "probabilities": None
+            if top.probabilities is None
+            else np.round(top.probabilities.astype(float), 5).tolist(),
             "predict": clf.predict(QUESTIONS).toarray().tolist(),
             "n_iter": clf.training_.n_iter.tolist(),
             "why": [share.feature for share in clf.explain(QUESTIONS[0], "red").contributions],

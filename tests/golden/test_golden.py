@@ -16,7 +16,7 @@ FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("*/answers.j
 
 
 def test_there_is_a_folder_of_each_kind():
-    assert {path.name for path in FOLDERS} >= {"linear-1", "hashed-1"}
+    assert {path.name for path in FOLDERS} >= {"linear-1", "hashed-1", "calibrated-1", "ensemble-1"}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
@@ -29,6 +29,10 @@ def test_it_loads_and_answers_as_before(folder, tmp_path):
     assert clf.classes_.tolist() == wanted["classes"]
     assert top.labels.tolist() == wanted["labels"]
     np.testing.assert_allclose(top.scores, wanted["scores"], atol=2e-5)
+    if wanted["probabilities"] is None:
+        assert top.probabilities is None
+    else:
+        np.testing.assert_allclose(top.probabilities, wanted["probabilities"], atol=2e-5)
     assert clf.predict(QUESTIONS).toarray().tolist() == wanted["predict"]
     assert clf.training_.n_iter.tolist() == wanted["n_iter"]
     assert [share.feature for share in clf.explain(QUESTIONS[0], "red").contributions] == wanted["why"]
