@@ -69,9 +69,7 @@ class Soak:
                 child = os.fork()  # the kernels are loaded already, so a child begins at once
                 if child == 0:
                     self._train(kind, run)
-                time.sleep(self.random.uniform(0, longest))
-                os.kill(child, signal.SIGKILL)
-                status = os.waitpid(child, 0)[1]
+                status = _wait_or_kill(child, self.random.uniform(0, longest))
                 ended = os.WIFEXITED(status)
                 if ended and os.WEXITSTATUS(status):
                     raise AssertionError(f"{kind}: a child failed, see above; the run is in {run}")
@@ -172,6 +170,18 @@ class Soak:
             same = self.check(clf, "one-vs-all")
             found = runs.status(run)
         self.tell("ray, node killed", killed=len(killed), retries=found.log.retries, lost=int(not same))
+
+
+def _wait_or_kill(child: int, seconds: float) -> int:
+    """How a child ended that has so many seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    return os.waitpid(child, 0)[1]
 
 
 def main() -> int:

@@ -24,7 +24,8 @@ from longtail.parallel.local import n_threads
 from longtail.parallel.work import Work
 
 PULSE = 0.2  # seconds between two signs of life
-MAX_STARTS = 3  # workers in a row that may end before they are ready
+MAX_STARTS = 3  # workers in a row that may end by themselves before they are ready,
+MAX_KILLED = 10  # or may be killed from outside
 
 Task = Callable[[int, Work], Any]  # number of a block, work -> a small result
 Prepare = Callable[[], Task]  # picklable
@@ -111,7 +112,9 @@ class Processes(Engine):
             return [Event(worker.key, reason=reason)]
         if not worker.ready:
             self.failed_starts += 1
-            if self.failed_starts >= MAX_STARTS:
+            if "signal" in reason and self.failed_starts >= MAX_KILLED:
+                raise RunError(f"workers end before they are ready ({reason})")
+            if "signal" not in reason and self.failed_starts >= MAX_STARTS:
                 raise RunError(
                     f"workers end before they are ready ({reason}); in a script, call fit only under "
                     "`if __name__ == '__main__':`, since every worker imports the script"
