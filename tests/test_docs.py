@@ -23,7 +23,7 @@ import longtail as lt
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
-LANGUAGES = {"python", "console", "json", ""}  # "" and json are shown, not run
+LANGUAGES = {"python", "console", "json", "yaml", "bash", ""}  # only python and console blocks are run
 PIP = re.compile(r"pip install ('?\.(\[[a-z,]+\])?'?|'?longtail(\[[a-z,]+\])?'?)")
 
 TEXTS = [

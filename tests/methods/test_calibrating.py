@@ -161,8 +161,11 @@ def test_too_many_probabilities_are_refused(calibrated, monkeypatch):
 
 def test_a_plain_model_has_no_probabilities():
     X, y = data(50)
-    with pytest.raises(InputError, match="calibrate=True"):
-        lt.OneVsAll(n_jobs=1).fit(X, y).predict_proba(X)
+    clf = lt.OneVsAll(n_jobs=1).fit(X, y)
+    assert not hasattr(clf, "predict_proba")
+    with pytest.raises(AttributeError) as raised:
+        clf.predict_proba(X)
+    assert "train with calibrate=True" in str(raised.value.__cause__)
 
 
 def test_classes_of_a_1d_y_are_the_most_probable_ones():

@@ -137,7 +137,7 @@ MANIFEST = {
         "lists 100,00. arrays; at most 64|is larger than 1,048,576 bytes",
     ),
     "65 entries": (
-        lambda f: f.entries.update({f"a{i}": 1 for i in range(62)}),
+        lambda f: f.entries.update({f"a{i}": 1 for i in range(65 - len(f.entries))}),
         "lists 65 arrays; at most 64 are allowed",
     ),
     "arrays a list": (lambda f: f.body.update(arrays=[]), "lacks the members 'meta' and 'arrays'"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils.metaestimators import available_if
 
 from longtail import memory
 from longtail.calibration import TARGETS, HeldOut, choose
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from longtail.models import Thresholds
 
 
+def _has_probabilities(estimator: Any) -> bool:
+    """Whether `predict_proba` exists, as scikit-learn asks: after training, only if the model is calibrated."""
+    model = getattr(estimator, "model_", None)
+    if model.is_calibrated if model is not None else estimator.calibrate is not False:
+        return True
+    raise AttributeError("the model is not calibrated, so it has no probabilities; train with calibrate=True")
+
+
 class Decisions:
     """Part of every estimator: how scores become answers."""
 
@@ -31,11 +40,11 @@ class Decisions:
     held_out_: HeldOut | None
     n_jobs: int | None
 
-    def _rows(self, X: Any) -> sp.csr_array:
-        raise NotImplementedError
+    if TYPE_CHECKING:  # written in methods/base.py
 
-    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
-        raise NotImplementedError
+        def _rows(self, X: Any) -> sp.csr_array: ...
+
+        def _truth(self, y: Any, n_samples: int) -> sp.csr_array: ...
 
     def predict(self, X: Any) -> np.ndarray | sp.csr_array:
         """The labels of every row, in the form of the y that the model was trained on.
@@ -51,15 +60,14 @@ class Decisions:
             return np.asarray(self.classes_[best])
         return self.model_.predict_labels(rows, n_jobs=self.n_jobs)
 
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of all labels: a dense float32 array of shape (n_samples, n_labels).
 
-        The model must be calibrated (`calibrate=True`). Each label has its own probability; those of a row need not sum
-        to 1. What would not fit in memory is refused. `predict_topk(X, k).probabilities` needs no such array.
+        Exists only if the model is calibrated (`calibrate=True`). Each label has its own probability; the probabilities
+        of a row need not sum to 1. What would not fit in memory is refused. `predict_topk(X, k).probabilities` needs no such array.
         """
         rows = self._rows(X)
-        if not self.model_.is_calibrated:
-            raise InputError("the model is not calibrated, so it has no probabilities; train with calibrate=True")
         memory.must_fit(
             rows.shape[0] * self.model_.n_labels,
             f"probabilities ({rows.shape[0]:,} rows by {self.model_.n_labels:,} labels)",

@@ -239,7 +239,7 @@ class Mach(ExtremeClassifier):
         return MachProblem(X, Y, hashes, self._descent(seed), link, self.aggregate, kept)
 
     def _column_bytes(self) -> tuple[int, int]:
-        return 40, 60
+        return 30, 60
 
     def _descent(self, seed: int) -> Descent:
         return Descent(

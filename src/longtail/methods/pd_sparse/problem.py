@@ -90,6 +90,7 @@ class PDSparseProblem(CoupledProblem):
                 self.training,
                 self.held_out,
                 max_iter=self.max_iter,
+                may_run_out=self.parameters.max_iter is None,
                 tol=self.parameters.tol,
                 work=work,
             )

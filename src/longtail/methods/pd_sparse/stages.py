@@ -107,6 +107,7 @@ class StagedTraining:
         held_out: HeldOut,
         *,
         max_iter: int,
+        may_run_out: bool,
         tol: float,
         work: Work | None = None,
     ) -> None:
@@ -114,6 +115,7 @@ class StagedTraining:
         self.training = training  # rows that are not held out
         self.held_out = held_out
         self.max_iter = max_iter
+        self.may_run_out = may_run_out  # whether it is no failure to reach max_iter, because nobody asked for a number
         self.tol = tol
         self.work = work or Work()
         self.history: list[Pass] = []
@@ -185,7 +187,7 @@ class StagedTraining:
 
     def _train_to_tolerance(self) -> None:
         """Passes until one lowers the objective by no more than the share `tol`."""
-        self.status = Status.MAX_ITER
+        self.status = Status.COMPLETED if self.may_run_out else Status.MAX_ITER
         objective = np.inf
         for _ in range(self.max_iter):
             done = self._pass(TRAIN, self.training)
