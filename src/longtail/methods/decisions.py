@@ -65,7 +65,8 @@ class Decisions:
         """The probabilities of all labels: a dense float32 array of shape (n_samples, n_labels).
 
         Exists only if the model is calibrated (`calibrate=True`). Each label has its own probability; the probabilities
-        of a row need not sum to 1. What would not fit in memory is refused. `predict_topk(X, k).probabilities` needs no such array.
+        of a row need not sum to 1. What would not fit in memory is refused. `predict_topk(X, k).probabilities` needs no
+        such array.
         """
         rows = self._rows(X)
         memory.must_fit(
