@@ -164,7 +164,7 @@ class Master:
         if self.stopping:
             return
         self.stopping = True
-        self.announce("stopping: requests under way are answered")
+        self.announce("stopping: requests in progress are answered")
         for listener in self.listeners:
             listener.close()
         if self.trial is not None:
@@ -335,7 +335,7 @@ class Master:
         source.refused, source.retry_at = signature, time.monotonic() + source.pause
         notice = self.board.notice()
         self.board.post(reloads_refused=notice.get("reloads_refused", 0) + 1, reload_error=f"{name}: {fault[:500]}")
-        self.announce(f"the new model {name} is refused, the old one goes on: {fault}")
+        self.announce(f"the new model {name} is refused, the old one stays in use: {fault}")
 
 
 def _fault(name: str, path: Path) -> str | None:
