@@ -100,7 +100,7 @@ def test_to_disk_and_back(record):
         (lambda arrays, meta: meta["timing"].update(wall_seconds="long"), "wall_seconds of the training record is not"),
         (lambda arrays, meta: arrays.pop("training_status"), "training_status is missing"),
         (lambda arrays, meta: arrays.update(training_n_iter=np.zeros(9, np.int32)), "differ in length"),
-        (lambda arrays, meta: arrays.update(training_status=np.full(4, 99, np.uint8)), "stands for no status"),
+        (lambda arrays, meta: arrays.update(training_status=np.full(4, 99, np.uint8)), "that is not a status"),
         (lambda arrays, meta: arrays.update(training_n_iter=np.zeros(4)), "not a 1-d array of int32"),
         (lambda arrays, meta: arrays.update(figure_gap=np.zeros(4, np.uint16)), "figure_gap has dtype"),
     ],

@@ -170,7 +170,7 @@ def _is_label_lists(Y: Any) -> bool:
 def encode(rows: Iterable[Any], names: Sequence[Hashable] | None = None) -> tuple[sp.csr_array, np.ndarray]:
     """The indicator of one collection of names per row, and the names of its columns.
 
-    The names are `names` in this order, and InputError for any other name; by default all names in sorted order.
+    The columns are `names` in this order, and any other name raises InputError. By default they are all names, sorted.
     """
     rows = [_names_of(i, row) for i, row in enumerate(rows)]
     if names is None:
@@ -205,14 +205,14 @@ def _names_of(i: int, row: Any) -> list[Hashable]:
 def _sorted(names: set[Hashable]) -> list[Hashable]:
     try:
         return sorted(names)  # type: ignore[type-var]
-    except TypeError:  # names of several types: by type, then by how they print
+    except TypeError:  # names of several types are sorted by type, then by their text
         return sorted(names, key=lambda name: (type(name).__name__, repr(name)))
 
 
 def name_array(names: Sequence[Any]) -> np.ndarray:
-    """Names as a 1-d array: integers and strings in arrays of their own type, anything else as objects.
+    """Return names as a 1-d array. Integers and strings get arrays of their own type, anything else an object array.
 
-    Strings become an object array where NumPy's fixed width would lose a NUL at the end of a name, or waste much memory
+    Strings become an object array if NumPy's fixed width would lose a NUL at the end of a name, or waste much memory
     (one long name among millions of short ones).
     """
     if len(names) and all(isinstance(name, int | np.integer) and not isinstance(name, bool) for name in names):
@@ -229,7 +229,7 @@ def name_array(names: Sequence[Any]) -> np.ndarray:
 
 
 def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray, bool]:
-    """Y as a dense indicator or as classes; the last value says which (True for classes)."""
+    """Read Y as a dense indicator or as classes. The last return value is True for classes."""
     if isinstance(Y, list | tuple):
         _refuse_missing(Y)  # NumPy would turn a missing class among strings into the string "nan" or "None"
     Y = np.asarray(Y)
@@ -354,7 +354,7 @@ def random_state(owner: Any) -> None:
 
 
 def seed(random_state: Any) -> int:
-    """An integer `random_state` as it is; for None or a RandomState, an integer drawn from it."""
+    """Return `random_state` if it is an integer. For None or a RandomState, return an integer drawn from it."""
     try:
         generator = check_random_state(random_state)
     except ValueError:
@@ -363,7 +363,7 @@ def seed(random_state: Any) -> int:
 
 
 def sample_weight(weights: Any, n_samples: int) -> np.ndarray:
-    """One finite weight of at least 0 per row, and not all of them 0."""
+    """Return the weights of the rows. They must be finite and at least 0, and not all 0."""
     found = np.asarray(weights, np.float64)
     if found.shape != (n_samples,) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
         raise InputError(
@@ -374,7 +374,7 @@ def sample_weight(weights: Any, n_samples: int) -> np.ndarray:
 
 
 def top_k(k: Any) -> int:
-    """k as an int; it must be an integer of at least 1."""
+    """Return k as an int. It must be an integer of at least 1."""
     if isinstance(k, bool) or not isinstance(k, numbers.Integral) or k < 1:
         raise InputError(f"k must be a whole number of at least 1, the number of labels to return. Got {k!r} instead.")
     return int(k)
@@ -399,6 +399,6 @@ def _bounds(least: float | None, above: float | None) -> str:
 
 
 def _parameter_error(owner: Any, name: str, expected: str, found: str | None = None) -> InputError:
-    """scikit-learn's wording for a parameter that cannot be used."""
+    """Return an InputError with scikit-learn's wording for an invalid parameter."""
     found = repr(getattr(owner, name)) if found is None else found
     return InputError(f"The '{name}' parameter of {type(owner).__name__} must be {expected}. Got {found} instead.")

@@ -24,18 +24,19 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     compiled: Callable[..., Any]
     try:
         compiled = numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
-    except RuntimeError:  # no writable folder for the cache: a read-only installation without NUMBA_CACHE_DIR
+    except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
         compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     return compiled
 
 
 def reordering_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel in which LLVM may reorder sums, so that it can vectorise them; NaN and infinity keep their meaning."""
+    """Compile a kernel in which LLVM may reorder sums, so that it can vectorise them. NaN and infinity keep their
+    meaning."""
     return kernel(function, fastmath={"reassoc", "contract", "nsz"})
 
 
 def frozen(array: Any, dtype: Any) -> np.ndarray:
-    """A read-only, contiguous ndarray view of `array` as `dtype`; a copy only where a view is impossible."""
+    """Return a read-only, contiguous ndarray view of `array` as `dtype`, or a copy if a view is impossible."""
     dtype = np.dtype(dtype)
     array = np.ascontiguousarray(array).view(np.ndarray)
     if array.dtype.isnative and array.dtype.kind in "iu" and dtype.kind in "iu" and array.itemsize == dtype.itemsize:

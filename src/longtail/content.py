@@ -1,4 +1,4 @@
-"""CSR matrices and lists of strings as arrays of a folder, checked before anything uses them."""
+"""CSR matrices and lists of strings as arrays of a folder. They are checked before use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longtail.errors import ModelError
 
 
 def take(arrays: dict[str, np.ndarray], name: str, dtypes: str | tuple[str, ...], ndim: int, where: Path) -> np.ndarray:
-    """The array `name`. ModelError if it is absent or has another dtype or number of dimensions."""
+    """Return the array `name`. Raise ModelError if it is absent or has another dtype or number of dimensions."""
     array = arrays.get(name)
     if array is None:
         raise ModelError(where, f"lists no array {name}")
@@ -36,7 +36,7 @@ def check_csr(
     *,
     names: tuple[str, str] = ("indptr", "indices"),
 ) -> None:
-    """ModelError if the arrays of a CSR matrix are not canonical (longtail.matrix) or its values are not finite.
+    """Raise ModelError if the arrays of a CSR matrix are not canonical (longtail.matrix) or its values are not finite.
 
     `name` begins the names of its files; `names` are the endings of the names of `indptr` and `indices`.
     """

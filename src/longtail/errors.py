@@ -1,4 +1,4 @@
-"""Every error that longtail raises on purpose.
+"""All exceptions that longtail raises.
 
     LongtailError
     ├── InputError (ValueError)      an array, a label list or a parameter that cannot be used
@@ -16,7 +16,7 @@ import os
 
 
 class LongtailError(Exception):
-    """Base of all errors raised on purpose; catch it to catch them all."""
+    """Base class of all exceptions of longtail."""
 
 
 class InputError(LongtailError, ValueError):
@@ -24,7 +24,7 @@ class InputError(LongtailError, ValueError):
 
 
 class DataError(LongtailError, ValueError):
-    """A data file that cannot be read. `line` and `column` count from 1 and are None where they do not apply."""
+    """A data file that cannot be read. `line` and `column` count from 1, and are None if they do not apply."""
 
     def __init__(
         self, path: str | os.PathLike[str], reason: str, *, line: int | None = None, column: int | None = None
@@ -35,7 +35,7 @@ class DataError(LongtailError, ValueError):
 
 
 class ModelError(LongtailError):
-    """A model or dataset folder that is absent, damaged or unsafe. `path` is the file to look at."""
+    """A model or dataset folder that is absent, damaged or unsafe. `path` is the file with the problem."""
 
     def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
         self.path, self.reason = os.fspath(path), reason
@@ -43,8 +43,8 @@ class ModelError(LongtailError):
 
 
 class RunError(LongtailError):
-    """Training that could not be finished. `blocks` maps the numbers of the blocks that were not solved to the reason;
-    it is empty if no single block is to blame."""
+    """Training that could not be finished. `blocks` maps the numbers of the blocks that were not solved to the reason.
+    It is empty if the problem is not in a single block."""
 
     def __init__(self, message: str, blocks: dict[int, str] | None = None) -> None:
         self.blocks = blocks or {}
@@ -59,4 +59,4 @@ class MissingExtra(LongtailError, ImportError):  # noqa: N818 - says what is wro
 
 
 class DataWarning(UserWarning):
-    """Data was read, but something in it deserves a look (labels unknown to the model, for example)."""
+    """Data was read, but something in it should be checked, for example labels that the model does not know."""

@@ -1,4 +1,4 @@
-"""A folder of arrays: `.npy` files, and a manifest that lists those which belong to the folder's content.
+"""A folder of arrays: `.npy` files, and a manifest that lists the files that belong to the folder.
 
     model/
       W_data-1f0c93aa.npy        one array; the name carries the CRC-32 of the whole file
@@ -6,15 +6,15 @@
       model.json                 the manifest: format, meta data, and name, bytes, crc32, dtype, shape of every array
 
 Writing. Each file is written under a temporary name in the same folder, flushed to disk and renamed. The manifest is
-written last, in the same way. A crash or Ctrl-C at any moment therefore leaves the old content or the new one, never a
-mixture, and a folder without manifest holds nothing. Files that the manifest does not list are ignored. After the new
-manifest is in place, old files of ours are removed. A file is ours if the checksum in its name is right; a name of the
-same form is not enough, because a user may have chosen it.
+written last, in the same way. A crash or Ctrl-C at any moment therefore leaves either the old or the new content, never
+a mixture. A folder without a manifest is invalid. Files that the manifest does not list are ignored. After the new
+manifest is in place, old files that this package wrote are removed. They are recognised by the correct checksum in
+their name. The form of the name is not enough, because a user may have chosen such a name.
 
-Reading. Everything is checked before any array is returned, the cheapest checks first: size and form of the manifest,
-its own CRC-32, number and names of the entries, that each is a regular file of exactly the recorded size, that its
-header agrees with the manifest, and the CRC-32 of its bytes. What the numbers mean is checked by the caller
-(longtail.content). Nothing is ever unpickled or evaluated. A ModelError names the file at fault.
+Reading. Everything is checked before any array is returned, the cheapest checks first: the size and form of the
+manifest, its CRC-32, and the number and names of its entries. Each entry must be a regular file of exactly the recorded
+size, with a header that agrees with the manifest and the recorded CRC-32. The caller checks the meaning of the numbers
+(longtail.content). Nothing is ever unpickled or evaluated. A ModelError names the invalid file.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _ENTRY_KEYS = {"file", "bytes", "crc32", "dtype", "shape"}
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder holds: the word for it in messages, and the name of its manifest."""
+    """The kind of a folder: its name in messages, and the name of its manifest."""
 
     noun: str
     manifest: str
-    beside: tuple[str, ...] = ()  # names that may stand beside manifest and arrays, and are left alone
+    beside: tuple[str, ...] = ()  # other names that may be in the folder and are not touched
 
 
 MODEL = Kind("model", "model.json")
@@ -106,7 +106,7 @@ def write(
 
 
 def check_target(root: Path, kind: Kind) -> None:
-    """ModelError if `root` holds files that this package did not write."""
+    """Raise ModelError if `root` holds files that this package did not write."""
     if os.path.lexists(root) and not os.path.isdir(root):
         raise ModelError(
             root, f"a {kind.noun} is saved as a folder, but a file of this name exists; choose another name"
@@ -134,7 +134,8 @@ def _listed(root: Path, kind: Kind) -> set[str]:
 
 
 def _is_leftover(path: Path) -> bool:
-    """Whether an unfinished save left `path`: a temporary file, or an array whose name contains its right CRC-32."""
+    """Return whether an unfinished save left `path`: a temporary file, or an array with the correct CRC-32 in its
+    name."""
     match = _FILE_NAME.fullmatch(path.name)
     if not (match or sealed.TEMPORARY.fullmatch(path.name)) or not stat.S_ISREG(os.lstat(path).st_mode):
         return False
@@ -174,7 +175,7 @@ def _write_array(root: Path, name: str, array: np.ndarray) -> dict[str, Any]:
 def read(
     folder: str | os.PathLike[str], kind: Kind, *, mmap: bool = True
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The verified arrays and meta data of `folder`. With `mmap` the arrays stay on disk until they are used."""
+    """Return the verified arrays and metadata of `folder`. With `mmap`, the arrays are memory-mapped."""
     root = Path(folder)
     body = _read_manifest(root, kind)
     arrays = {name: _read_array(root, entry, mmap) for name, entry in body["arrays"].items()}
@@ -182,7 +183,7 @@ def read(
 
 
 def holds(folder: str | os.PathLike[str], kind: Kind) -> bool:
-    """Whether `folder` has a manifest of this kind (which may still turn out to be damaged)."""
+    """Return whether `folder` has a manifest of this kind. The manifest is not verified."""
     return os.path.isfile(Path(folder) / kind.manifest)
 
 
@@ -195,7 +196,7 @@ def size(folder: str | os.PathLike[str], kind: Kind) -> int:
 
 
 def contents(folder: str | os.PathLike[str], kind: Kind) -> tuple[dict[str, Any], dict[str, int]]:
-    """The meta data of `folder`, and the CRC-32 of every array that its manifest lists; arrays are not read."""
+    """Return the metadata of `folder`, and the CRC-32 of every array that its manifest lists. Arrays are not read."""
     body = _read_manifest(Path(folder), kind)
     return body["meta"], {name: entry["crc32"] for name, entry in body["arrays"].items()}
 

@@ -1,4 +1,4 @@
-"""Facts about matrices that several parts of the package rely on, each stated once.
+"""Checks and conversions of matrices that several parts of the package use.
 
 The *canonical form* of a sparse matrix is a csr_array whose column indices are in range, sorted and unique within each
 row. Kernels follow index arrays without checking them, so nothing reaches a kernel before it has this form.
@@ -84,7 +84,7 @@ def value_fault(data: np.ndarray, n_entries: int, *, name: str = "data") -> str 
 def sparse_fault(matrix: Any) -> str | None:
     """What is wrong with a SciPy matrix of any format, or None. SciPy's own check misses some of these faults.
 
-    Rows need not be sorted, and entries may repeat: `canonical_csr` mends that.
+    Rows need not be sorted, and entries may repeat, because `canonical_csr` corrects that.
     """
     if matrix.ndim != 2:
         return f"expected a matrix of two dimensions, but the sparse array has shape {matrix.shape}"
@@ -112,9 +112,9 @@ def sparse_fault(matrix: Any) -> str | None:
 
 
 def canonical_csr(matrix: Any) -> sp.csr_array:
-    """The canonical form of a SciPy matrix or dense array, with int32 indices where these can count the entries.
+    """Return the canonical form of a SciPy matrix or dense array. It has int32 indices if these can count the entries.
 
-    The result shares memory with `matrix` where it can, and `matrix` is never changed. InputError if it is damaged.
+    The result shares memory with `matrix` if possible. `matrix` is never changed. Raise InputError if it is damaged.
     """
     if sp.issparse(matrix) and (fault := sparse_fault(matrix)):
         raise InputError(fault)
@@ -131,9 +131,9 @@ def canonical_csr(matrix: Any) -> sp.csr_array:
 
 
 def indicator(matrix: Any, name: str = "Y") -> sp.csr_array:
-    """A matrix of zeros and ones in canonical form: every stored value is an int32 one. InputError for other values.
+    """Return a matrix of zeros and ones in canonical form, where every stored value is an int32 one.
 
-    An indicator that already has this form is returned as it is.
+    Raise InputError for other values. An indicator that already has this form is returned without a copy.
     """
     csr = canonical_csr(matrix)
     if csr.dtype == np.int32 and (csr.data == 1).all():
@@ -151,7 +151,7 @@ def indicator(matrix: Any, name: str = "Y") -> sp.csr_array:
 
 
 def ones(indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
-    """The indicator with a one at each of these column numbers; int32 index arrays where these can count them."""
+    """Return the indicator with a one at each of these column numbers. It has int32 index arrays if possible."""
     width = np.int32 if len(indices) <= LARGEST_INT32 else np.int64
     data = np.ones(len(indices), np.int32)
     return sp.csr_array((data, indices.astype(width, copy=False), indptr.astype(width, copy=False)), shape=shape)

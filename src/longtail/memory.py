@@ -14,12 +14,12 @@ CONTAINER = Path("/sys/fs/cgroup")
 
 
 def free() -> float:
-    """Bytes that the process can still use, by the limits of the machine and of its container, if it runs in one."""
+    """Return the bytes that the process can still use, limited by the machine and by the container, if there is one."""
     return min(_machine(), _container())
 
 
 def _machine() -> float:
-    """Free bytes of the machine on Linux; elsewhere all its memory, or infinity if that is unknown."""
+    """Return the free bytes of the machine on Linux. On other systems, its total memory, or infinity if unknown."""
     try:
         for line in MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
@@ -33,17 +33,17 @@ def _machine() -> float:
 
 
 def _container() -> float:
-    """Bytes left below the limit of the control group (version 2); infinity if there is none."""
+    """Return the bytes left below the limit of the control group (version 2), or infinity if there is no limit."""
     try:
         most = (CONTAINER / "memory.max").read_text(encoding="ascii")
         used = (CONTAINER / "memory.current").read_text(encoding="ascii")
-        return float(int(most) - int(used))  # the word "max" means no limit, and int refuses it
+        return float(int(most) - int(used))  # "max" means no limit; int raises ValueError for it
     except (OSError, ValueError):
         return float("inf")
 
 
 def peak() -> float:
-    """The largest resident memory of this process so far, in bytes; NaN where the system does not tell."""
+    """Return the largest resident memory of this process so far, in bytes. NaN if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
@@ -53,9 +53,9 @@ def peak() -> float:
 
 
 def must_fit(count: int, what: str, bytes_each: int, remedy: str) -> None:
-    """InputError if arrays with one entry for each of `count` features or labels (`what`) do not fit into memory.
+    """Raise InputError if `count` entries of `bytes_each` bytes do not fit into memory. `what` names the entries.
 
-    These arrays are as long as the largest number, even if most numbers do not occur in the data.
+    Arrays over features or labels are as long as the largest number, even if most numbers do not occur in the data.
     """
     needed, available = float(count) * bytes_each, free()
     if needed > available:

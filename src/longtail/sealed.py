@@ -1,8 +1,8 @@
-"""Files that appear whole or not at all, and manifests that show every change: what all folders of longtail share.
+"""Atomic writes of files, and manifests with a checksum. All folders of longtail use them.
 
 A file is written under a temporary name in its own folder, flushed to disk and renamed, so a crash at any moment leaves
-the old file or the new one. A manifest is JSON in one fixed spelling with the CRC-32 of everything else as its last
-member, so a changed bit anywhere in it is found. Errors are ModelErrors that name the file at fault.
+either the old or the new file. A manifest is JSON in a fixed format. Its last member is the CRC-32 of everything else,
+so any changed bit is detected. Errors are ModelErrors that name the invalid file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def seal(body: Mapping[str, Any]) -> bytes:
 
 
 def unseal(raw: bytes) -> dict[str, Any] | None:
-    """The body of a manifest; None if anything in it was changed."""
+    """Return the body of a manifest, or None if anything in it was changed."""
     try:
         body = json.loads(raw)
         number = body.pop(SEAL)
@@ -95,7 +95,7 @@ def shown(value: Any) -> str:
 
 
 def open_plain(path: Path) -> IO[bytes]:
-    """Open a regular file; ModelError for a link, folder, pipe or device."""
+    """Open a regular file. Raise ModelError for a link, folder, pipe or device."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise ModelError(path, "is not a plain file")

@@ -13,7 +13,7 @@ class TopK:
 
     labels : (n_samples, k) int32, column numbers of Y.
     scores : (n_samples, k) float32, the scores of these labels.
-    probabilities : (n_samples, k) float32, how likely each label is right. None if the model is not calibrated.
+    probabilities : (n_samples, k) float32, the probability of each label. None if the model is not calibrated.
     """
 
     labels: np.ndarray
@@ -25,7 +25,7 @@ class TopK:
 
     @property
     def values(self) -> np.ndarray:
-        """Probabilities if there are some, else scores: what thresholds are compared with."""
+        """The values that thresholds are compared with: probabilities if there are any, otherwise scores."""
         return self.scores if self.probabilities is None else self.probabilities
 
     def first(self, k: int) -> TopK:

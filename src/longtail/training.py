@@ -1,4 +1,4 @@
-"""The record of a training run: one form for all methods.
+"""The record of a training run. All methods use the same form.
 
 A fit solves one problem per label (one-vs-all), per repetition (MACH), or one for the whole model. Each of these is a
 *unit*, and the record says how every unit ended. The same record is the attribute `training_` of an estimator, is saved
@@ -19,7 +19,7 @@ from longtail.errors import ModelError
 
 
 class Status(IntEnum):
-    """How the training of one unit ended. The first three numbers are also those that the kernels return."""
+    """How the training of one unit ended. The kernels return the first three numbers."""
 
     CONVERGED = 0
     MAX_ITER = 1
@@ -51,18 +51,18 @@ MESSAGES: dict[Status, str] = {
 _SCALARS = ("wall_seconds", "cpu_seconds", "peak_bytes")
 _PER_UNIT = {"status": np.uint8, "n_iter": np.int32}
 _PER_BLOCK = {"block_status": np.uint8, "block_n_iter": np.int32}
-_ARRAY, _FIGURE, _TIMING = "training_", "figure_", "timing_"  # how array names in a model folder begin
+_ARRAY, _FIGURE, _TIMING = "training_", "figure_", "timing_"  # prefixes of array names in a model folder
 _FIGURE_DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1")
 
 
 @dataclass(frozen=True, eq=False)
 class Training:
-    """How a fit went.
+    """The record of a fit.
 
     Attributes
     ----------
-    unit : {"label", "repetition", "model"}
-        What was solved: one problem per label, per repetition, or a single one.
+    unit : {"label", "repetition", "member", "model"}
+        What a unit is: a label, a repetition, a member of an ensemble, or the whole model.
     status : ndarray of uint8, one per unit
         A `Status`.
     n_iter : ndarray of int32, one per unit
@@ -71,14 +71,14 @@ class Training:
         The worst status and the largest number of iterations in each block of work.
     block_seconds : ndarray of float32, one per block
     figures : mapping of str to ndarray
-        What only this method measures, such as the duality gap of every label. `training.gap` is short for
-        `training.figures["gap"]`. The docstring of the estimator lists them.
+        Measurements that are specific to the method, such as the duality gap of every label. `training.gap` is short
+        for `training.figures["gap"]`. The docstring of the estimator lists them.
     settings : mapping
-        The parameters after defaults, presets and "auto" were resolved, and the seed.
+        The seed, and the parameters after defaults, presets and "auto" were resolved.
     wall_seconds, cpu_seconds : float
         Time of the fit; CPU time is summed over all threads.
     peak_bytes : float
-        Largest resident memory of the process up to the end of the fit; NaN where the system does not tell.
+        Largest resident memory of the process up to the end of the fit. NaN if the system does not report it.
     """
 
     unit: str
@@ -105,21 +105,21 @@ class Training:
 
     @property
     def converged(self) -> np.ndarray:
-        """Whether each unit ended well: an array of truth values."""
+        """A boolean array: False for units that ended with MAX_ITER or LINE_SEARCH_FAILED."""
         bad = [status for status in Status if not status.is_success]
         return ~np.isin(self.status, bad)
 
     def counts(self) -> dict[Status, int]:
-        """How many units ended with each status that occurred."""
+        """Return the number of units for each status that occurred."""
         codes, counts = np.unique(self.status, return_counts=True)
         return {Status(code): int(count) for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
 
     def messages(self) -> list[str]:
-        """One sentence per status that occurred: how many units, what happened, what to do."""
+        """Return one message per status that occurred: how many units, what happened, what to do."""
         return [f"{_count(count, self.unit)} {status.message}" for status, count in self.counts().items()]
 
     def facts(self) -> dict[str, str]:
-        """The record as names and texts, for `inspect` and the report."""
+        """Return the record as names and texts, for `longtail inspect` and the report."""
         facts = {"ended": "; ".join(self.messages()) or "nothing to train"}
         if len(self.n_iter):
             facts["iterations"] = f"{self.n_iter.mean():.1f} on average, {self.n_iter.max()} at most"
@@ -134,7 +134,7 @@ class Training:
         return facts
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values, with arrays summarised by their least, median and largest value."""
+        """Return the record as plain JSON values. Long arrays are summarised by their minimum, median and maximum."""
         figures = {name: _quantiles(values) for name, values in {"n_iter": self.n_iter, **self.figures}.items()}
         return {
             "unit": self.unit,
@@ -153,7 +153,10 @@ class Training:
     # --- to disk and back --------------------------------------------------------------------------------------------
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and JSON values. Times are kept apart under `timing`: they differ between two equal fits."""
+        """Return the record as arrays and JSON values.
+
+        Times are kept apart, with the prefix `timing`, because they differ between two equal fits.
+        """
         arrays = {_ARRAY + name: getattr(self, name).astype(dtype) for name, dtype in _PER_UNIT.items()}
         arrays |= {_ARRAY + name: getattr(self, name).astype(dtype) for name, dtype in _PER_BLOCK.items()}
         arrays |= {_FIGURE + name: np.asarray(values) for name, values in self.figures.items()}
@@ -163,7 +166,7 @@ class Training:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], meta: Any, where: Path) -> Training:
-        """The record of `to_arrays`; a ModelError about the file `where` if anything is wrong with it."""
+        """Rebuild the record from the values of `to_arrays`. Raise ModelError about `where` if they are invalid."""
         if not isinstance(meta, dict) or set(meta) != {"unit", "settings", "timing"}:
             raise ModelError(where, "the training record must have exactly the members settings, timing and unit")
         unit, settings, timing = (meta[name] for name in ("unit", "settings", "timing"))
@@ -175,7 +178,7 @@ class Training:
             if len({len(parts[name]) for name in names}) > 1:
                 raise ModelError(where, f"the training arrays {', '.join(names)} differ in length")
         if len(parts["status"]) and parts["status"].max() >= len(Status):
-            raise ModelError(where, "training_status holds a number that stands for no status")
+            raise ModelError(where, "training_status holds a number that is not a status")
         figures = {name.removeprefix(_FIGURE): array for name, array in arrays.items() if name.startswith(_FIGURE)}
         for name, array in figures.items():
             if array.dtype.str not in _FIGURE_DTYPES:
@@ -186,7 +189,7 @@ class Training:
 
 
 def is_timing(name: str) -> bool:
-    """Whether an array of a model folder holds times, which may differ between two equal models."""
+    """Return whether an array of a model folder holds times. Times may differ between two equal models."""
     return name.startswith(_TIMING)
 
 
@@ -207,9 +210,9 @@ class BlockRecord:
 def combine(
     records: Mapping[int, BlockRecord], unit: str, item_of: np.ndarray, settings: Mapping[str, Any]
 ) -> Training:
-    """The record of all blocks, in the order of their numbers.
+    """Combine the records of all blocks, in the order of the block numbers.
 
-    item_of : for each unit the item that was solved for it. Labels on the same rows share one solve.
+    item_of : for each unit, the item that was solved for it. Labels with the same rows share one item.
     """
     ordered = [records[number] for number in sorted(records)]
     items = np.concatenate([record.items for record in ordered]) if ordered else np.empty(0, np.int64)
@@ -238,12 +241,12 @@ def combine(
 
 
 def timed(training: Training, *, wall_seconds: float, cpu_seconds: float, peak_bytes: float) -> Training:
-    """The record with the totals of the run."""
+    """Return the record with the totals of the run."""
     return replace(training, wall_seconds=wall_seconds, cpu_seconds=cpu_seconds, peak_bytes=peak_bytes)
 
 
 def _worst(status: np.ndarray) -> int:
-    """The status that most needs attention: a failure before a success."""
+    """Return the worst status: any failure is worse than a success."""
     found = [Status(code) for code in np.unique(status).tolist()]
     failures = [each for each in found if not each.is_success]
     return int(max(failures or found, default=Status.COMPLETED))
@@ -254,12 +257,12 @@ def _count(count: int, unit: str) -> str:
 
 
 def _known(values: np.ndarray) -> np.ndarray:
-    """The values that were measured: NaN and infinity are left out."""
+    """Return the measured values. NaN and infinity are left out."""
     return values[np.isfinite(values)] if values.dtype.kind == "f" else values.ravel()
 
 
 def _summary(values: np.ndarray) -> str:
-    """An array in one line: itself if it is short, else its range and median."""
+    """Format an array in one line: all values if it is short, otherwise its range and median."""
     known = _known(values)
     if not known.size:
         return "not measured"
@@ -270,7 +273,7 @@ def _summary(values: np.ndarray) -> str:
 
 
 def _quantiles(values: np.ndarray) -> list[float] | None:
-    """The values themselves if they are few, else the least, the median and the largest; None if there are none."""
+    """Return all values if there are at most 8, otherwise minimum, median and maximum. None if there are no values."""
     known = _known(values)
     if not known.size:
         return None

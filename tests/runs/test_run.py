@@ -161,7 +161,7 @@ def test_a_disk_that_damages_everything_is_an_error(tmp_path, monkeypatch):
         return size
 
     monkeypatch.setattr(pack, "write", damaging)
-    with pytest.warns(DataWarning), pytest.raises(RunError, match="damaged again and again; check the disk"):
+    with pytest.warns(DataWarning), pytest.raises(RunError, match="damaged in each of 3 attempts; check the disk"):
         fit(tmp_path / "run")
 
 
@@ -408,7 +408,8 @@ def test_a_block_that_always_fails_is_reported_by_name_and_the_others_are_kept(t
         fit(tmp_path / "run")
     assert str(error.value) == (
         "1 of 7 blocks failed in every attempt: block 4, labels label 12, label 13, label 14 (RuntimeError: the toy "
-        f"breaks); the parts of the others are kept in {tmp_path / 'run'}, start the run again to try these once more"
+        f"breaks); the parts of the others are kept in {tmp_path / 'run'}; start the run again to retry the failed "
+        "blocks"
     )
     assert error.value.blocks == {4: "RuntimeError: the toy breaks"}
     found = runs.status(tmp_path / "run")

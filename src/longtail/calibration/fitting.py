@@ -2,8 +2,8 @@
 
 models/calibrator.py has the formula. The logistic regression finds the coefficients of (1) there, the isotonic
 regression the function p(z). A coefficient with the wrong sign is set to 0, and the others are fitted again, so that
-probabilities always rise with the score. The frequency of labels changes their order. It is used only if it raises the
-precision on the held-out rows.
+probabilities always rise with the score. The frequency of a label can change the order of labels, so it is used only if
+it raises the precision on the held-out rows.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from longtail.models.calibrator import SMALLEST_SCORE, Calibrator, Coefficients
 
 FEATURES = Coefficients._fields[1:]
 WEAK_PENALTY = 100.0  # C of the logistic regression, on standardised features
-KS = (1, 3, 5)  # of the precision that decides about the frequency
+KS = (1, 3, 5)  # the values of k in P@k, whose mean decides whether the frequency is used
 
 
 def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log_scores: bool) -> Calibrator:
-    """The calibrator of a model whose scores on held-out rows these are.
+    """Fit a calibrator on the scores of held-out rows.
 
-    `counts` are the training rows of every label for the model that the calibrator is made for, out of `n_samples`.
+    The calibrator is for a model that was trained on `n_samples` rows. `counts` is the number of these rows for every
+    label.
     """
     columns = _columns(held_out, log_scores)
 
@@ -41,7 +42,8 @@ def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log
 
 
 def calibrated(held_out: HeldOut, calibrator: Calibrator) -> HeldOut:
-    """The held-out labels with their probabilities, sorted by these. Frequencies are those of the training rows."""
+    """Return the held-out labels with their probabilities, sorted by probability. Frequencies are counted in the
+    training rows."""
     return held_out.with_probabilities(_probabilities(calibrator, _columns(held_out, calibrator.log_scores)))
 
 
@@ -60,7 +62,7 @@ def _columns(held_out: HeldOut, log_scores: bool) -> dict[str, np.ndarray]:
 
 
 def _coefficients(columns: dict[str, np.ndarray], hit: np.ndarray, names: tuple[str, ...]) -> Coefficients:
-    """Logistic regression on these variables, without those that would get a wrong sign."""
+    """Fit a logistic regression on these variables. Variables that would get the wrong sign are left out."""
     found = dict.fromkeys(Coefficients._fields, 0.0)
     varied = [name for name in names if np.ptp(columns[name]) > 0]
     if hit.all() or not hit.any() or not varied:
@@ -79,7 +81,7 @@ def _coefficients(columns: dict[str, np.ndarray], hit: np.ndarray, names: tuple[
 
 
 def _wrong_sign(found: dict[str, float]) -> str | None:
-    """A variable that must go, so that probabilities rise with the score."""
+    """Return a variable that must be left out so that probabilities rise with the score, or None."""
     if found["rank"] > 0:
         return "rank"
     if found["best"] and found["margin"] + found["best"] < 0:
@@ -98,7 +100,8 @@ def _probabilities(calibrator: Calibrator, columns: dict[str, np.ndarray]) -> np
 
 
 def _rising(z: np.ndarray, hit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The points of p(z) by isotonic regression. No probability is exactly 0 or 1: a sample cannot tell that much."""
+    """Fit the points of p(z) by isotonic regression. No probability is exactly 0 or 1, because a sample does not
+    justify certainty."""
     margin = 1.0 / (len(z) + 2)
     regression = IsotonicRegression(y_min=margin, y_max=1 - margin, out_of_bounds="clip").fit(z, hit)
     knots, first = np.unique(regression.X_thresholds_, return_index=True)

@@ -1,4 +1,4 @@
-"""Predictions for rows that the model was not trained on, and which of them are right."""
+"""Predictions for rows that the model was not trained on, compared with the true labels."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from longtail.topk import TopK
 class HeldOut:
     """The best labels of held-out rows.
 
-    top : by score, or by probability after calibration
+    top : the best labels, by score, or by probability after calibration
     hit : which labels of `top` are right, of the same shape
-    frequency : training rows of every label of `top`, counted without the held-out rows
-    positives : held-out rows of every label, found or not, of shape (n_labels,)
+    frequency : number of training rows of every label of `top`, counted without the held-out rows
+    positives : number of held-out rows of every label, of shape (n_labels,); it includes labels that `top` missed
     """
 
     top: TopK
@@ -29,13 +29,13 @@ class HeldOut:
 
     @classmethod
     def of(cls, top: TopK, Y: sp.csr_array, counts: np.ndarray) -> HeldOut:
-        """`Y` are the labels of the held-out rows, `counts` the training rows of every label."""
+        """Compare `top` with the true labels `Y`. `counts` is the number of training rows of every label."""
         positives = np.bincount(Y.indices, minlength=Y.shape[1])
         return cls(top, find_hits(Y, top).hit, counts[top.labels], positives)
 
     @classmethod
     def joined(cls, parts: Sequence[HeldOut]) -> HeldOut:
-        """All rows of all parts, as from the folds of a cross-fit."""
+        """Join the rows of all parts, such as the folds of a cross-fit."""
         top = TopK(
             np.concatenate([part.top.labels for part in parts]), np.concatenate([part.top.scores for part in parts])
         )
@@ -48,11 +48,11 @@ class HeldOut:
 
     @property
     def n_positives(self) -> int:
-        """Pairs of a row and one of its labels."""
+        """The number of pairs of a row and one of its labels."""
         return int(self.positives.sum())
 
     def with_probabilities(self, probabilities: np.ndarray) -> HeldOut:
-        """The same labels with these probabilities, sorted by them; equal ones keep their order."""
+        """Return the same labels sorted by these probabilities. Labels with equal probabilities keep their order."""
         order = np.argsort(-probabilities, axis=1, kind="stable")
 
         def sort(values: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Chooses thresholds on held-out rows, for a stated target.
+"""Chooses thresholds on held-out rows, for a given target.
 
 A target is a text with options (methods/spec.py):
 
@@ -26,13 +26,13 @@ from longtail.errors import InputError
 from longtail.metrics.evaluation import split_bands
 from longtail.models.thresholds import Thresholds
 
-DEPTH = 100  # candidates of a row where no held-out rows say how many
+DEPTH = 100  # candidates per row if there are no held-out rows
 GRID = 200  # thresholds tried per band
-ENOUGH_ROWS = 10  # held-out rows of a label that has its own threshold
+ENOUGH_ROWS = 10  # held-out rows that a label needs to get its own threshold
 
 
 class _Curve:
-    """Candidates in the order of falling value: what a threshold after each of them would reach."""
+    """Precision, recall and F1 for a threshold after each candidate, in the order of decreasing value."""
 
     def __init__(self, values: np.ndarray, hit: np.ndarray, n_positives: int) -> None:
         order = np.argsort(-values, kind="stable")
@@ -56,7 +56,7 @@ class _Curve:
         return 2 * self.hits / (self.returned + self.n_positives)
 
     def threshold(self, at: int) -> float:
-        """A threshold that returns the candidates up to position `at`: halfway to the next value."""
+        """Return a threshold that selects the candidates up to position `at`. It is halfway to the next value."""
         below = self.values[at + 1] if at + 1 < len(self.values) else self.values[at] - 1
         limit = np.float32(0.5) * (np.float32(self.values[at]) + np.float32(below))
         return float(limit) if limit < self.values[at] else float(below)
@@ -133,9 +133,10 @@ WITHOUT_ROWS = ("top", "fixed")
 def choose(
     target: str, name: str, options: dict[str, Any], held_out: HeldOut | None, counts: np.ndarray | None
 ) -> Thresholds:
-    """The thresholds for a target, and what they reach on the held-out rows, whose labels are the candidates.
+    """Choose the thresholds for a target. The result also says what they reach on the held-out rows.
 
-    `counts` are the training rows of every label. The targets in WITHOUT_ROWS need neither.
+    The labels in `held_out` are the candidates. `counts` is the number of training rows of every label. The targets in
+    WITHOUT_ROWS need neither.
     """
     depth = DEPTH if held_out is None else held_out.hit.shape[1]
     thresholds = Thresholds(target, TARGETS[name](held_out, counts, **options), options.get("k"), depth)
@@ -143,7 +144,7 @@ def choose(
 
 
 def reached(thresholds: Thresholds, held_out: HeldOut) -> dict[str, float]:
-    """Micro-averaged precision, recall and F1, and labels per row."""
+    """Return the micro-averaged precision, recall and F1, and the number of labels per row."""
     chosen = thresholds.chosen(held_out.top)
     hits = int((chosen & held_out.hit).sum())
     returned = int(chosen.sum())
@@ -160,7 +161,7 @@ def _whole(held_out: HeldOut) -> _Curve:
 
 
 def _best_of_grid(values: np.ndarray, labels: np.ndarray, hit: np.ndarray, positives: np.ndarray) -> float:
-    """The threshold, among some quantiles of the values, with the largest sum of F1 over labels."""
+    """Return the threshold with the largest sum of F1 over labels. Only some quantiles of the values are tried."""
     grid = np.unique(np.quantile(values, np.linspace(0, 1, GRID + 1)[:-1]))
     ids, place = np.unique(labels, return_inverse=True)
     truth = positives[ids]

@@ -4,15 +4,15 @@ Each description of a code, block or chapter is a text, and so is each of its in
 thing). The labels of a text are its code and everything above it: subcategory, category, blocks, chapter. For example,
 "Typhoid meningitis" belongs to A01.01 and has the labels 1, A00-A09, A01, A01.0 and A01.01.
 
-- Texts that differ only in capitals or spaces are one text, with the labels of all its places.
+- Texts that differ only in capitals or spaces are merged into one text, with the labels of all of them.
 - A text is in the test part if its SHA-256 (the first 8 bytes as an integer) is a multiple of 5. This is a fifth of
   the texts, and the part of a text is the same in every release.
 - Labels with fewer than 2 training texts are dropped, because only their name could be learned.
 - A block and its only category may share a name (B20). They are then one label with the title of the category.
 
 The tables are published by the National Center for Health Statistics of the United States. The package itself is not
-imported, which would take seconds. Only its XML file is read, with the standard library, and it is refused if it
-declares entities.
+imported, because that would take seconds. Only its XML file is read, with the standard library. A file that declares
+entities is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class IcdCorpus:
 
 
 def load() -> IcdCorpus:
-    """The corpus; it depends only on the release of the package."""
+    """Load the corpus. It depends only on the release of the package."""
     labels_of: dict[str, dict[str, None]] = {}  # an ordered set per text
     spelling: dict[str, str] = {}
     titles: dict[str, str] = {}
@@ -74,7 +74,7 @@ def load() -> IcdCorpus:
 
 
 def datasets(text_features: TextFeatures | None = None) -> tuple[Dataset, Dataset, dict[str, str]]:
-    """(train, test, titles): the corpus with `text_features` fitted on its training texts; label names are codes."""
+    """Return (train, test, titles). `text_features` is fitted on the training texts. Label names are codes."""
     corpus = load()
     train = Dataset.from_texts(*_columns(corpus.train), text_features=text_features)
     names = None if train.label_names is None else train.label_names.tolist()
@@ -87,7 +87,7 @@ def _columns(examples: list[Example]) -> tuple[list[str], list[tuple[str, ...]]]
 
 
 def _table() -> Path:
-    """The XML file; its name carries the date of the release."""
+    """Return the path of the XML file. Its name contains the date of the release."""
     spec = importlib.util.find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise MissingExtra("simple-icd-10-cm", "demo", "the demo corpus")
@@ -116,7 +116,7 @@ def _root(path: Path) -> ElementTree.Element:
 
 
 def _texts(node: ElementTree.Element, above: tuple[str, ...]) -> Iterator[tuple[str | None, str, tuple[str, ...]]]:
-    """For a code and all codes below it: (the label if the text is its title, the text, all its labels)."""
+    """Yield, for a code and all codes below it: the label if the text is its title, the text, and all its labels."""
     label = node.get("id") or _line(node.findtext("name"))
     labels = above if label in above else (*above, label)
     title = _line(node.findtext("desc"))

@@ -1,17 +1,17 @@
-"""Splits that treat rare labels fairly: held-out rows and cross-validation folds for a sparse indicator Y.
+"""Splits for data with rare labels: held-out rows and cross-validation folds for a sparse indicator Y.
 
 A random split can put every row of a rare label on one side. Here rows are sorted so that the rows of a rare label are
-neighbours, and every (1 / fraction)-th row of this order is held out, from a random first position on (systematic
-sampling; W. G. Madow, L. H. Madow, 1944). So
+neighbours, and every (1 / fraction)-th row of this order is held out, starting at a random position (systematic
+sampling; W. G. Madow, L. H. Madow, 1944). Therefore
 
-    - every row is held out with the same probability, as in a random split: scores on held-out rows are unbiased;
+    - every row is held out with the same probability, as in a random split, so scores on held-out rows are unbiased;
     - a label with m neighbouring rows has floor(m fraction) or ceil(m fraction) rows held out. A label with two
       or more rows keeps at least one on the training side (fraction <= 1/2), and one with 1 / fraction rows has one on
       each side.
 
 Rows are sorted by their rarest label, then by their second rarest, and so on. This takes one sort of the entries of Y.
-Iterative stratification (Sechidis, Tsoumakas, Vlahavas, ECML 2011) fills its folds label by label; it never holds out a
-label with few rows, so held-out rows look easier than new rows.
+Iterative stratification (Sechidis, Tsoumakas, Vlahavas, ECML 2011) fills its folds label by label. It never holds out a
+label with few rows, so held-out rows are easier than new rows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sklearn.utils import check_random_state
 from longtail import check
 from longtail.errors import InputError
 
-KEYS = 4  # labels of a row, from the rarest on, that decide its place in the order
+KEYS = 4  # number of labels of a row, from the rarest on, that determine its position in the order
 
 
 def held_out(Y: sp.csr_array, fraction: float, random_state: Any = 0) -> np.ndarray:
-    """One truth value per row: whether it is held out. `fraction` of the rows are; each side has at least one row."""
+    """Return a boolean mask of the held-out rows, a share `fraction` of all rows. Each side has at least one row."""
     n = Y.shape[0]
     if n < 2:
         raise InputError(f"{n} row(s) cannot be split in two; at least 2 are needed")
@@ -48,7 +48,7 @@ def held_out(Y: sp.csr_array, fraction: float, random_state: Any = 0) -> np.ndar
 
 
 def folds(Y: sp.csr_array, n_folds: int, random_state: Any = 0) -> np.ndarray:
-    """The fold of every row, from 0 to n_folds - 1. Sizes differ by at most one."""
+    """Return the fold of every row, from 0 to n_folds - 1. Sizes differ by at most one."""
     n = Y.shape[0]
     if isinstance(n_folds, bool) or not isinstance(n_folds, numbers.Integral) or not 2 <= n_folds <= n:
         raise InputError(f"{n} rows cannot be divided into {n_folds!r} folds; give a whole number from 2 to {n}")
@@ -80,7 +80,8 @@ class LabelKFold:
         self.random_state = random_state
 
     def split(self, X: Any, y: Any, groups: Any = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Row numbers of the training rows and of the test rows, fold by fold. `y` has a form that `fit` accepts."""
+        """Yield the row numbers of the training rows and of the test rows of each fold. `y` has any form that `fit`
+        accepts."""
         n = X.shape[0] if hasattr(X, "shape") else len(X)
         fold = folds(check.label_matrix(y, n)[0], self.n_splits, self.random_state)
         for number in range(self.n_splits):
@@ -91,14 +92,15 @@ class LabelKFold:
 
 
 def _order(Y: sp.csr_array, rng: np.random.RandomState) -> np.ndarray:
-    """Row numbers, with rows that share their rarest labels next to each other. Ties are in random order."""
+    """Return row numbers in an order where rows with the same rarest labels are neighbours. Ties are in random
+    order."""
     n, n_labels = Y.shape
     counts = np.bincount(Y.indices, minlength=n_labels)
     rarity = np.empty(n_labels, np.int64)  # 0 for the rarest label
     rarity[np.lexsort((rng.permutation(n_labels), counts))] = np.arange(n_labels)
     row = np.repeat(np.arange(n), np.diff(Y.indptr))
     sequence = np.lexsort((rarity[Y.indices], row))
-    place = np.arange(Y.nnz) - Y.indptr[row]  # of each entry within its row, from the rarest label on
+    place = np.arange(Y.nnz) - Y.indptr[row]  # position of each entry within its row, from the rarest label on
     keys = [rng.permutation(n)]
     for depth in reversed(range(KEYS)):
         key = np.full(n, n_labels, np.int64)  # rows with fewer labels come last

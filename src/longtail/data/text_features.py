@@ -1,12 +1,12 @@
-"""Texts to sparse features, and the fitted pipeline as plain arrays.
+"""Turns texts into sparse features. The fitted pipeline can be saved as plain arrays.
 
     x_j = (1 + ln tf_j) * idf_j,   idf_j = ln((1 + n) / (1 + df_j)) + 1,   then x / |x|
 
 where tf_j is the count of term j in the text and df_j the number of the n training texts that contain it. Tokens and
 counts come from scikit-learn's CountVectorizer or HashingVectorizer, the weights from its TfidfTransformer. This module
-adds only the way to disk and back. A saved pipeline is a list of terms, the vector idf and a few checked parameters: no
-pickle and no code. It has `min_token_length` instead of a token pattern, because a regular expression from an unknown
-file could run forever.
+only adds saving and loading. A saved pipeline is a list of terms, the vector idf and a few checked parameters. It
+contains no pickle and no code. There is `min_token_length` instead of a token pattern, because a regular expression
+from an unknown file could run forever.
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ MAX_TOKEN_LENGTH = 64
 
 
 def _has_vocabulary(features: TextFeatures) -> bool:
-    """Whether the columns have names: scikit-learn's HashingVectorizer has no `get_feature_names_out` either."""
+    """Return whether the columns have names. If not, there is no `get_feature_names_out`, as in HashingVectorizer."""
     return features.kind == "tfidf"
 
 
 class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]  # scikit-learn has no types
-    """tf-idf features of texts, fitted on the training texts only and carried by the dataset and by the model.
+    """tf-idf features of texts. They are fitted on the training texts only, and stored in the dataset and the model.
 
     The parameters follow scikit-learn's TfidfVectorizer and HashingVectorizer. The defaults suit titles of five words
-    and articles of five thousand: `sublinear_tf` keeps a word that occurs fifty times from dominating a long text and
-    changes nothing in a short one; `use_idf` replaces a list of stop words in any language; the norm makes long and
-    short texts comparable, so that one C suits both. Words of one character are kept, because "type I", "vitamin C" and
-    "hepatitis B" differ from other terms by nothing else.
+    as well as articles of five thousand. `sublinear_tf` prevents a word that occurs fifty times from dominating a long
+    text, and does not change short texts. `use_idf` replaces a list of stop words in any language. The norm makes long
+    and short texts comparable, so that one C suits both. Words of one character are kept, because terms such as
+    "type I", "vitamin C" and "hepatitis B" need them.
 
     Parameters
     ----------
-    kind : "tfidf" learns the vocabulary, so that explanations can name words; "hashing" has no names, but a fixed size.
-    analyzer : "word"; "char_wb", characters within words (typing errors, compounds, part numbers); "char", also across.
-    ngram_range : the shortest and longest run of tokens that make a term; (3, 5) is usual for characters.
+    kind : "tfidf" learns a vocabulary, so explanations can name words. "hashing" has no names, but a fixed size.
+    analyzer : "word" uses words. "char_wb" uses characters within words, for typing errors, compounds and part numbers.
+        "char" uses characters also across words.
+    ngram_range : the smallest and largest number of consecutive tokens in a term; (3, 5) is usual for characters.
     min_df : terms in fewer training texts are dropped ("tfidf" only).
     max_features : keep only this many terms, the most frequent ones ("tfidf" only); None keeps all.
     min_token_length : shorter words are ignored ("word" only).
@@ -64,7 +65,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     Attributes
     ----------
-    n_features_out_ : number of columns of X, once fitted.
+    n_features_out_ : number of columns of X.
     """
 
     n_features_out_: int
@@ -99,16 +100,16 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
     # --- fitting and using -------------------------------------------------------------------------------------------
 
     def fit(self, texts: Iterable[str], y: Any = None) -> TextFeatures:
-        """Learn the vocabulary and its weights from the training texts; `y` is ignored."""
+        """Learn the vocabulary and its weights from the training texts. `y` is ignored."""
         self._fit(texts)
         return self
 
     def fit_transform(self, texts: Iterable[str], y: Any = None, **params: Any) -> csr_array:
-        """The same as `fit(texts).transform(texts)`, but the texts are tokenised once."""
+        """Return the same as `fit(texts).transform(texts)`, but tokenise the texts only once."""
         return self._weigh(self._fit(texts))
 
     def transform(self, texts: Iterable[str]) -> csr_array:
-        """One row of features per text. Terms that the training texts do not contain are ignored."""
+        """Return one row of features per text. Terms that the training texts do not contain are ignored."""
         check_is_fitted(self)
         texts = text_list(texts)
         if not texts:
@@ -117,12 +118,13 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     @available_if(_has_vocabulary)  # type: ignore[untyped-decorator, unused-ignore]
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """The term of each column, as an array of strings; only for kind="tfidf". `input_features` is ignored."""
+        """Return the term of each column, as an array of strings. Only for kind="tfidf". `input_features` is
+        ignored."""
         check_is_fitted(self)
         return np.asarray(self._counter.get_feature_names_out(), dtype=object)
 
     def same_as(self, other: Any) -> bool:
-        """Whether `other` is a fitted TextFeatures that turns every text into the same row."""
+        """Return whether `other` is a fitted TextFeatures that turns every text into the same row."""
         if self is other:
             return True
         if not isinstance(other, TextFeatures) or not (self._is_fitted() and other._is_fitted()):
@@ -157,8 +159,8 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         return counts
 
     def _weigh(self, counts: Any) -> csr_array:
-        """What `self._weights.transform` gives, to the bit, without its checks: they take ten times as long as the rest
-        when a service asks for one text."""
+        """Return the same bits as `self._weights.transform`, without its checks. For a single text, as in a service,
+        the checks take ten times as long as the rest."""
         X = canonical_csr(counts)
         if self.sublinear_tf:
             np.log(X.data, X.data)
@@ -172,7 +174,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         return X
 
     def _new_counter(self, vocabulary: dict[str, int] | None = None) -> CountVectorizer | HashingVectorizer:
-        """scikit-learn's counter of terms with our parameters, over a given vocabulary if there is one."""
+        """Return scikit-learn's vectorizer with our parameters, and with the given vocabulary if there is one."""
         pattern = rf"(?u)\b\w{{{self.min_token_length},}}\b" if self.analyzer == "word" else None
         shared: dict[str, Any] = {
             "analyzer": self.analyzer,
@@ -181,7 +183,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
             "token_pattern": pattern,
             "dtype": np.float32,
         }
-        if self.kind == "hashing":  # signs would let counts cancel, and a negative count has no logarithm
+        if self.kind == "hashing":  # with alternating signs, counts could cancel, and a negative count has no logarithm
             return HashingVectorizer(n_features=self.n_features, alternate_sign=False, norm=None, **shared)
         return CountVectorizer(min_df=self.min_df, max_features=self.max_features, vocabulary=vocabulary, **shared)
 
@@ -190,7 +192,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         return TfidfTransformer(norm=norm, use_idf=self.use_idf, sublinear_tf=self.sublinear_tf)
 
     def _check_parameters(self) -> None:
-        """Raise InputError for a parameter that cannot be used."""
+        """Raise InputError if a parameter is invalid."""
         check.choice(self, "kind", KINDS)
         check.choice(self, "analyzer", ANALYZERS)
         check.choice(self, "norm", NORMS)
@@ -243,7 +245,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], meta: Any, where: Path) -> TextFeatures:
-        """The pipeline that `to_arrays` wrote, or a ModelError that names the manifest `where` if it is damaged."""
+        """Rebuild the pipeline from the values of `to_arrays`. Raise ModelError about `where` if they are damaged."""
         if not isinstance(meta, Mapping) or set(meta) != set(cls._get_param_names()):
             raise ModelError(
                 where, f"text features must have exactly the parameters {', '.join(cls._get_param_names())}"
@@ -292,7 +294,8 @@ def _plain(value: Any) -> Any:
 
 
 def text_list(texts: Any) -> list[str]:
-    """`texts`, in any form that `check.texts` knows or as an iterable, as a list; InputError if they are no texts."""
+    """Return `texts` as a list. They have any form that `check.texts` accepts, or are an iterable. Raise InputError if
+    they are not texts."""
     if isinstance(texts, Mapping) or not (isinstance(texts, Iterable) or check.texts(texts) is not None):
         raise InputError(f"texts must be a list of str, but {type(texts).__name__} was passed; pass a list of texts")
     if not hasattr(texts, "__len__"):

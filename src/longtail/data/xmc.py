@@ -6,7 +6,7 @@
     read_split   3 10     3 5          two files, each with rows and columns as header, then column:value
                  1:0.5    0:1 4:1
 
-The formats leave some questions open. The answers here; nothing is ever skipped silently:
+The formats leave some questions open. This reader answers them as follows. It never skips anything silently:
 
 - Numbers count from 0. `zero_based=False` makes the feature numbers of a file count from 1; labels stay as they are.
 - The first line is a header if it is three whole numbers and nothing else. It must give the right number of
@@ -53,7 +53,7 @@ _NUMBER = re.compile(rb"[-+0-9.eE]+")
 
 
 class _Layout(NamedTuple):
-    """The form of a kind of file: its header, its rows, and the word for the number before a colon."""
+    """The layout of a kind of file: its header, its rows, and the noun for the number before a colon."""
 
     header: tuple[str, ...]
     noun: str
@@ -70,7 +70,7 @@ _LABELS = _Layout(("rows", "labels"), "label", positive=True)
 def read_xmc(
     path: PathLike, *, zero_based: bool = True, max_line: int = MAX_LINE, chunk_bytes: int = CHUNK
 ) -> tuple[csr_array, csr_array]:
-    """Features X (float32) and labels Y (int32 ones) of one file, with or without header."""
+    """Read features X (float32) and labels Y (int32 ones) from one file, with or without header."""
     text = _Text(path, _XMC, 0 if zero_based else 1)
     text.read(max_line, chunk_bytes)
     text.warn()
@@ -80,7 +80,7 @@ def read_xmc(
 def read_split(
     features_path: PathLike, labels_path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = CHUNK
 ) -> tuple[csr_array, csr_array]:
-    """Features X (float32) and labels Y (int32 ones) from the two files of the split layout."""
+    """Read features X (float32) and labels Y (int32 ones) from the two files of the split layout."""
     X_text, Y_text = _Text(features_path, _FEATURES, 0), _Text(labels_path, _LABELS, 0)
     X_text.read(max_line, chunk_bytes)
     X_text.warn()
@@ -108,7 +108,7 @@ class _Rows:
         self.lengths: list[np.ndarray] = []
         self.indices: list[np.ndarray] = []
         self.data: list[np.ndarray] = []
-        self.repeats = 0  # rows in which an index occurred twice
+        self.repeats = 0  # number of rows in which an index occurred twice
 
     def add(
         self, n_blank: int, lengths: np.ndarray, indices: np.ndarray, values: np.ndarray | None, unsorted: bool
@@ -129,7 +129,7 @@ class _Rows:
         return overflow
 
     def matrix(self, n_rows: int, n_columns: int | None) -> csr_array:
-        """All rows as one matrix; the pieces are released. The number of columns is inferred if it is None."""
+        """Return all rows as one matrix, and release the pieces. The number of columns is inferred if it is None."""
         n_entries = sum(part.size for part in self.indices)
         indptr = np.zeros(n_rows + 1, np.int32 if n_entries < 2**31 else np.int64)
         lengths = _joined(self.lengths, np.int32)
@@ -143,7 +143,7 @@ class _Rows:
 
 
 def _joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-    """The parts as one array; each is released as soon as it is copied."""
+    """Join the parts into one array. Each part is released as soon as it is copied."""
     whole: np.ndarray = np.empty(sum(part.size for part in parts), dtype)
     end = whole.size
     while parts:
@@ -163,7 +163,7 @@ def canonical(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: 
 def merge(
     lengths: np.ndarray, indices: np.ndarray, data: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray | None, int, int | None]:
-    """Sort each row in place and add up entries of equal index; `lengths` is changed accordingly.
+    """Sort each row in place and add up entries of equal index. `lengths` is updated.
 
     Returns indices and data, the number of rows that had equal entries, and the first row where a sum is infinite.
     """
@@ -267,14 +267,15 @@ class _Text:
         return self.layout.with_labels, self.layout.positive, self.first_feature, last_column, last_label
 
     def _last(self, noun: str) -> int:
-        """The largest allowed number of a feature or label; one less than the first number if none is allowed."""
+        """Return the largest allowed number of a feature or label. If none is allowed, it is the first number minus
+        1."""
         size = MAX_COLUMNS if self.sizes is None else self.sizes.get(noun + "s", 0)
         return size - 1 + (self.first_feature if noun == "feature" else 0)
 
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _check_rows(self) -> None:
-        """Decide which of the blank lines at the end are rows."""
+        """Decide which blank lines at the end of the file are rows."""
         if self.sizes is None:
             if not self.n_rows:
                 header = " ".join(self.layout.header)
@@ -295,7 +296,7 @@ class _Text:
         return self.Y.matrix(self.n_rows, self.sizes["labels"] if self.sizes else None)
 
     def warn(self) -> None:
-        """One warning for all rows that contain a feature or label twice."""
+        """Issue one warning for all rows that contain a feature or label twice."""
         features = 0 if self.layout.positive else self.X.repeats
         labels = self.X.repeats if self.layout.positive else self.Y.repeats
         if features or labels:
@@ -323,7 +324,7 @@ class _Text:
 
 
 def _settle(text: np.ndarray, X_indices: np.ndarray, X_data: np.ndarray, positive: bool) -> tuple[int, int] | None:
-    """Parse the values that the kernel left to exact arithmetic. Returns status and position of the first bad one."""
+    """Parse the values that need exact arithmetic. Returns the status and position of the first invalid value."""
     unsure = np.flatnonzero(X_indices < 0)
     X_indices[unsure] = -1 - X_indices[unsure]
     for p, at in zip(unsure.tolist(), X_data.view(np.uint32)[unsure].tolist(), strict=True):

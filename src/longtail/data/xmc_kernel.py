@@ -1,7 +1,7 @@
 """Compiled parser of one piece of text, `label,label feature:value feature:value …` per line.
 
 The caller promises complete lines (the last byte is a newline) and arrays long enough for the separators that `count`
-found; with that the kernel is total: every byte sequence ends in a status and a byte position, never out of bounds.
+found. The kernel then returns a status and a byte position for every byte sequence, and never reads out of bounds.
 
     digits  = one or more of 0-9             label = digits             value = [+-] digits [. [digits]] [e [+-] digits]
     pair    = digits ":" value               blank = space or tab               | [+-] . digits [e [+-] digits]
@@ -21,7 +21,7 @@ import numpy as np
 
 from longtail.compiled import kernel
 
-# The status of a piece of text. Every status but OK comes with the byte position of the number or pair at fault.
+# The status of a piece of text. Every status except OK has the byte position of the invalid number or pair.
 OK = 0
 BAD_LABEL = 1
 BAD_FEATURE = 2
@@ -42,7 +42,7 @@ DOT = 46
 ZERO = 48
 UPPER_E = 69
 LOWER_E = 101
-ONE = np.uint64(1)  # Numba takes unsigned positions as they are, not as counted from the end
+ONE = np.uint64(1)  # with unsigned positions, Numba does not handle negative indices
 EXACT_BELOW = np.uint64(1 << 53)
 SLACK = 2.0**-50
 HUGE = np.uint64(10**12)  # larger exponents cannot be balanced by the digits of one line
@@ -96,7 +96,7 @@ def leading_zeros(text, i):
 
 @kernel
 def whole_number(text, i, limit):
-    """The digits from position i on as a number of at most `limit`; `limit` if there are none or too many."""
+    """Return the digits from position i on as a number of at most `limit`. `limit` if there are none or too many."""
     start = i
     i, number = digits(text, i, np.uint64(0))
     length = np.int64(i - start)
@@ -231,7 +231,7 @@ def labels_of_row(text, i, no_label, Y_indices, q):
 
 @kernel
 def pairs_of_row(text, i, shift, no_feature, positive, X_indices, X_data, X_bits, p):
-    """The same for the pairs up to the end of the line; the last value says whether all numbers are sure."""
+    """Do the same for the pairs up to the end of the line. The last return value says whether all numbers are sure."""
     first = p
     unsorted = False
     all_sure = True
@@ -312,7 +312,7 @@ def parse(text, rules, X_lengths, X_indices, X_data, X_bits, Y_lengths, Y_indice
 
 @kernel
 def line_start(text, i):
-    """Where the line of position i begins."""
+    """Return the start of the line of position i."""
     while i > 0 and text[i - 1] != LF:
         i -= 1
     return i
@@ -323,7 +323,7 @@ def line_start(text, i):
 
 @kernel
 def comes_after(indices, data, with_values, a, b):
-    """Whether entry a belongs behind entry b: by index, then by value."""
+    """Return whether entry a comes after entry b: by index, then by value."""
     return indices[a] > indices[b] or (with_values and indices[a] == indices[b] and data[a] > data[b])
 
 

@@ -1,6 +1,6 @@
-"""The estimators: a room per system, and what they share in base.py.
+"""The estimators. Each method has its own folder; base.py holds what they share.
 
-To add a method: a folder here with an estimator that derives from ExtremeClassifier, and a line in METHODS.
+To add a method, create a folder with an estimator that derives from ExtremeClassifier, and add it to METHODS.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ __all__ = ["METHODS", "Ensemble", "ExtremeClassifier", "Mach", "Memoir", "OneVsA
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
-    """The fitted estimator saved in `folder`, verified before use; weights stay on disk unless `mmap=False`."""
+    """Load the fitted estimator saved in `folder`.
+
+    The files are verified before use. The weights are memory-mapped unless `mmap=False`.
+    """
     model, provenance = store.read_model(folder, mmap=mmap)
     known: dict[str, type[ExtremeClassifier]] = {**METHODS, Ensemble.method: Ensemble}
     if provenance.method not in known:

@@ -1,7 +1,7 @@
-"""What every estimator shares: fit as plan, solve and stack; prediction; explanations; saving.
+"""The base class of all estimators: training, prediction, explanations and saving.
 
-This is the only place that plans, runs and stacks. A method turns canonical X and Y into a `Problem`
-(methods/problem.py); everything else is here.
+A method only turns canonical X and Y into a `Problem` (methods/problem.py). The base class does the rest: it calls
+methods/solving.py, which plans the blocks, solves them and stacks their parts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from longtail.topk import TopK
 from longtail.training import Training
 
 RENUMBER = "number the ones in use from 0 without gaps, or correct the number in the file's header"
-RUN_PARAMETERS = ("n_jobs", "random_state", "warm_start")  # of a run, not of the model
+RUN_PARAMETERS = ("n_jobs", "random_state", "warm_start")  # they describe a run, so they are not saved with the model
 
 
 class _Data(NamedTuple):
@@ -50,10 +50,10 @@ class _Data(NamedTuple):
 
 
 class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Base of all estimators. A method names itself in `method` and writes `_check_parameters` and `_problem`."""
+    """Base class of all estimators. A method sets `method` and implements `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
-    takes_dense: ClassVar[bool] = False  # whether `_problem` takes dense X as it is
+    takes_dense: ClassVar[bool] = False  # whether `_problem` accepts a dense X
     model_: Model
     training_: Training
     classes_: np.ndarray
@@ -88,16 +88,17 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         y : 1-d array of classes, sparse or dense 0/1 indicator, or one list of labels per row
             A 1-d y makes `predict` return classes. The other forms make it return an indicator.
         text_features : TextFeatures, optional
-            For texts: how to make features of them. Fitted ones are used as they are. For X made by fitted
-            TextFeatures: pass these, and the model takes raw texts.
+            If X holds texts: how to turn them into features. A fitted object is used without fitting it again. If X
+            was made by a fitted TextFeatures, pass that object, and the model can predict from raw texts.
         label_names, feature_names : sequences, optional
             Names of the columns of y and of X.
         progress : callable, optional
             Called with the share of the work that is done, from 0 to 1.
         run : folder, optional
-            Keeps what is finished, so that the same call goes on after an interruption and ends with the same model.
+            Where to keep finished blocks. After an interruption, the same call resumes from this folder and gives the
+            same model.
         workers : "threads", "processes:NUMBER", "ray" or "ray:ADDRESS", optional
-            Who solves the blocks. Threads by default.
+            What solves the blocks. The default is threads.
 
         Returns
         -------
@@ -130,9 +131,9 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     def _trained(
         self, X: Any, data: _Data, progress: Progress, run: str | os.PathLike[str] | None, workers: parallel.Workers
     ) -> tuple[Model, Training, HeldOut | None]:
-        """The model of canonical rows, the record of its training, and predictions for held-out rows if there are any.
+        """Return the model of canonical rows, its training record, and the predictions for held-out rows, if any.
 
-        A fit with calibration is several fits. Each has a folder of its own inside the run folder.
+        A fit with calibration consists of several fits. Each has its own folder inside the run folder.
         """
 
         def solve(
@@ -146,20 +147,20 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     def _train(
         self, solve: calibrating.Solve, X: Any, Y: sp.csr_array, progress: Progress
     ) -> tuple[Model, Training, HeldOut | None]:
-        """What `_trained` returns; `solve` fits one estimator."""
+        """Return the same as `_trained`. The function `solve` fits one estimator."""
         if self.calibrate is False:
             return *solve(self, X, Y, progress, ""), None
         return calibrating.fit(self, solve, X, Y, progress)
 
     def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
-        """The problem, and everything that another process needs to make it again."""
+        """Return the problem, with everything that another process needs to rebuild it."""
         params = self.get_params(deep=False)
         warm = bool(params.get("warm_start")) and hasattr(self, "model_")
         return solving.Job(
             problem=self._problem(X, Y),
             maker=clone(self)
             if hasattr(self, "model_") and not warm
-            else self,  # workers get no model of an earlier fit
+            else self,  # a clone, so that no model of an earlier fit is sent to workers
             X=X,
             Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
@@ -169,18 +170,21 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Raise InputError for a parameter of the method that cannot be used, whatever the data."""
+        """Raise InputError if a parameter of the method is invalid. The data is not needed for this."""
 
     @abstractmethod
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
-        """The training problem of canonical X and Y. X is a csr_array, or a dense array where `takes_dense`."""
+        """Return the training problem of canonical X and Y. X is a csr_array, or dense if `takes_dense` is set."""
 
     def _after(self, record: Training) -> ExtremeClassifier:
-        """The estimator for all rows, after a fit on most of them. A method that chose parameters there keeps them."""
+        """Return the estimator for the fit on all rows, given the record of a fit without the held-out rows.
+
+        A method that chose parameters in that fit keeps them here.
+        """
         return self
 
     def _column_bytes(self) -> tuple[int, int]:
-        """Bytes that training needs for each feature and for each label, even for one that no row uses."""
+        """Return the bytes that training needs per feature and per label, including unused features and labels."""
         return 24, 60
 
     def _check_all_parameters(self) -> None:
@@ -198,7 +202,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         label_names: Sequence[Any] | np.ndarray | None,
         feature_names: Sequence[str] | None,
     ) -> _Data:
-        """Check what `fit` was given."""
+        """Check the arguments of `fit` and bring them into canonical form."""
         if isinstance(X, Dataset):
             if y is not None:
                 raise InputError("fit got a Dataset and y; a Dataset has its own labels, so pass it alone")
@@ -245,7 +249,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     def predict_topk(self, X: Any, k: int = 5) -> TopK:
         """The k best labels of every row, best first: `.labels` are column numbers of Y, `.scores` their scores.
 
-        A calibrated model ranks by probability and has `.probabilities`; they are None otherwise.
+        A calibrated model ranks by probability and sets `.probabilities`, which is None otherwise.
         X holds rows as in `fit`, or raw texts if the model has a text pipeline. At most `n_labels` labels are returned.
         """
         k, rows = check.top_k(k), self._rows(X)
@@ -254,8 +258,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     def decision_function(self, X: Any) -> np.ndarray:
         """The scores of all labels: a dense float32 array of shape (n_samples, n_labels).
 
-        For two classes in a 1-d y, as scikit-learn has it: one number per row, above 0 for `classes_[1]`. What would
-        not fit in memory is refused. `predict_topk` needs no such array.
+        If y was 1-d with two classes, the result follows scikit-learn: one number per row, above 0 for `classes_[1]`.
+        If the array would not fit in memory, InputError is raised. `predict_topk` needs no such array.
         """
         rows = self._rows(X)
         n_labels = self.model_.n_labels
@@ -273,7 +277,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Precision at 1: the share of rows whose best label is right. For a 1-d y this is the accuracy.
 
-        y has a form that `fit` accepts; a Dataset brings its own. An indicator must have the model's columns.
+        y has any form that `fit` accepts. If X is a Dataset, y may be omitted. An indicator must have one column for
+        each label of the model.
         """
         y = X.Y if isinstance(X, Dataset) and y is None else y
         top = self.predict_topk(X, 1)
@@ -284,7 +289,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         return float(np.average(hits, weights=check.sample_weight(sample_weight, len(top))))
 
     def explain(self, x: Any, label: Any = None, *, column: int | None = None, top: int | None = None) -> Explanation:
-        """Why one row or text has its score for a label.
+        """Explain the score of one row or text for one label.
 
         Parameters
         ----------
@@ -304,7 +309,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         return self.model_.explain(rows, column, top=top)
 
     def _column(self, label: Any) -> int:
-        """The column of the label with this name."""
+        """Return the column of the label with this name."""
         check_is_fitted(self)
         found = np.flatnonzero(self.classes_ == label) if np.ndim(label) == 0 else np.empty(0)
         if not len(found):
@@ -313,7 +318,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         return int(found[0])
 
     def _rows(self, X: Any) -> sp.csr_array:
-        """Canonical rows of X, which may also be a Dataset or raw texts."""
+        """Return the canonical rows of X, which may also be a Dataset or raw texts."""
         check_is_fitted(self)
         if isinstance(X, Dataset):
             X = X.X
@@ -327,7 +332,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         return check.feature_matrix(X, estimator=self)
 
     def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
-        """y in the model's own columns. Labels that the model does not know can never be right and are left out."""
+        """Return y as an indicator with the model's columns. Labels that the model does not know are left out."""
         indicator = sp.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1)
         Y, names, _ = check.label_matrix(y, n_samples)
         if indicator and Y.shape[1] != self.model_.n_labels:
@@ -350,13 +355,13 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         store.write_model(folder, self.model_, store.Provenance(self.method, self._saved_params(), self.training_))
 
     def _saved_params(self) -> dict[str, Any]:
-        """The parameters that describe the model: those of the run and arrays are left out."""
+        """Return the parameters that describe the model. Parameters of the run and arrays are left out."""
         own = self.get_params(deep=False).items()
         return {name: value for name, value in own if name not in RUN_PARAMETERS and np.ndim(value) == 0}
 
     @classmethod
     def _fitted(cls, model: Model, provenance: store.Provenance, *, where: str | os.PathLike[str]) -> Self:
-        """The estimator of a model that was read from the folder `where`."""
+        """Return the estimator for a model that was read from the folder `where`."""
         try:
             estimator = cls(**provenance.params)
             estimator._check_all_parameters()
@@ -384,16 +389,16 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
 _NOTHING = np.empty(0, np.uint8)
 NO_RECORD = Training(
     "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
-)  # of a model made by hand
+)  # for a model that was not trained here
 
 
 def _cpu_seconds() -> float:
-    """CPU time of this process, and of the workers that it started and that have ended."""
+    """Return the CPU time of this process and of its child processes that have ended."""
     return sum(os.times()[:4])
 
 
 def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:
-    """The fitted pipeline for these texts, and their features."""
+    """Return the fitted pipeline for these texts, and their features."""
     if text_features is not None and text_features.is_fitted:
         return text_features, text_features.transform(texts)
     fitted = clone(text_features or TextFeatures())
@@ -401,7 +406,7 @@ def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[
 
 
 def _one_row(x: Any) -> Any:
-    """One row or text in the form of several."""
+    """Turn one row or text into a batch of one."""
     if isinstance(x, str):
         return [x]
     if sp.issparse(x):

@@ -1,6 +1,6 @@
-"""Fits with calibration: train without some rows, calibrate on these rows, then train on all rows.
+"""Training with calibration: train without some rows, calibrate on the held-out rows, then train on all rows.
 
-The parameter `calibrate` names the way to hold rows out, as a text with options (methods/spec.py):
+The parameter `calibrate` says how rows are held out, as a text with options (methods/spec.py):
 
     held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from longtail.methods.solving import Progress
 
 Solve = Callable[..., tuple[Model, Training]]  # (estimator, X, Y, progress, name of the fit) -> model and record
-DEPTH = 20  # candidates of a row, at least
-DEPTH_PER_LABEL = 3  # candidates for every label that a row has on average
-MAX_ROWS = 20_000  # held out; more would not change five numbers and a curve
+DEPTH = 20  # least number of candidates per row
+DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
+MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
 FEW_ROWS = 10_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 
 
 def held_out(Y: sp.csr_array, random_state: Any, *, fraction: float = 0.2) -> list[np.ndarray]:
-    """The rows to hold out, as one truth value per row."""
+    """Return a list with one boolean mask of the rows to hold out."""
     return [split.held_out(Y, min(fraction, MAX_ROWS / Y.shape[0]), random_state)]
 
 
 def cross_fit(Y: sp.csr_array, random_state: Any, *, folds: int = 5) -> list[np.ndarray]:
-    """The rows to hold out in every fold."""
+    """Return one boolean mask per fold of the rows to hold out."""
     fold = split.folds(Y, folds, random_state)
     return [fold == number for number in range(folds)]
 
@@ -52,7 +52,7 @@ WAYS: dict[str, Callable[..., list[np.ndarray]]] = {"held-out": held_out, "cross
 
 
 def check_way(calibrate: Any, owner: str) -> None:
-    """Raise InputError unless `calibrate` is True, False or names a way."""
+    """Raise InputError unless `calibrate` is True, False or one of the texts described above."""
     if not isinstance(calibrate, bool | np.bool_):
         _, options = spec.parse(calibrate, WAYS, f"The 'calibrate' parameter of {owner}")
         if not 0 < options.get("fraction", 0.5) < 1 or options.get("folds", 2) < 2:
@@ -63,7 +63,7 @@ def check_way(calibrate: Any, owner: str) -> None:
 
 
 def rows_to_hold_out(calibrate: Any, Y: sp.csr_array, random_state: Any) -> list[np.ndarray]:
-    """For each extra fit, which rows it holds out."""
+    """Return, for each extra fit, a boolean mask of the rows it holds out."""
     n = Y.shape[0]
     if n < MIN_ROWS:
         raise InputError(f"calibration needs at least {MIN_ROWS} rows, and there are {n}; train with calibrate=False")
@@ -74,7 +74,7 @@ def rows_to_hold_out(calibrate: Any, Y: sp.csr_array, random_state: Any) -> list
 
 
 def n_candidates(Y: sp.csr_array) -> int:
-    """How many labels of a row get a probability and can be predicted."""
+    """Return how many labels of a row get a probability and can be predicted."""
     wanted = max(DEPTH, math.ceil(DEPTH_PER_LABEL * Y.nnz / max(Y.shape[0], 1)))
     return int(min(Y.shape[1], wanted))
 
@@ -82,7 +82,7 @@ def n_candidates(Y: sp.csr_array) -> int:
 def fit(
     estimator: ExtremeClassifier, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
 ) -> tuple[Model, Training, HeldOut]:
-    """The model of all rows with calibrator and thresholds, the record of its fit, and the held-out predictions."""
+    """Return the calibrated model of all rows with its thresholds, its training record, and held-out predictions."""
     masks = rows_to_hold_out(estimator.calibrate, Y, estimator.random_state)
     parts = []
     for number, mask in enumerate(masks):
@@ -102,10 +102,10 @@ def fit(
 
 
 def counts_of(Y: sp.csr_array) -> np.ndarray:
-    """The number of rows of every label."""
+    """Return the number of rows of every label."""
     return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64)
 
 
 def part_of(progress: Progress, number: int, of: int) -> Progress:
-    """The share of one of several fits, as a share of all of them."""
+    """Convert the progress of one fit into the progress of all fits."""
     return lambda share: progress((number + share) / of)

@@ -1,4 +1,4 @@
-"""What an estimator decides after scoring: classes or indicators, probabilities, thresholds, rules."""
+"""From scores to predictions: classes or indicators, probabilities, thresholds and rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _has_probabilities(estimator: Any) -> bool:
 
 
 class Decisions:
-    """Part of every estimator: how scores become answers."""
+    """Mixin of all estimators that turns scores into predictions."""
 
     model_: Model
     classes_: np.ndarray
@@ -47,12 +47,12 @@ class Decisions:
         def _truth(self, y: Any, n_samples: int) -> sp.csr_array: ...
 
     def predict(self, X: Any) -> np.ndarray | sp.csr_array:
-        """The labels of every row, in the form of the y that the model was trained on.
+        """Predict the labels of every row, in the form of the y that the model was trained on.
 
-        After a 1-d y: the best class of every row. Otherwise: a sparse 0/1 indicator of the labels above the threshold
-        of the model. A calibrated model has the threshold on the probability that gave the best micro-F1 on held-out
-        rows, or the one that `set_threshold` chose. Without calibration, the threshold is a score of 0 for linear
-        models and of 0.5 for hashed ones.
+        If y was 1-d, the result is the best class of every row. Otherwise it is a sparse 0/1 indicator of the labels
+        above the model's threshold. For a calibrated model this is a threshold on the probability: the one with the
+        best micro-F1 on held-out rows, or the one that `set_threshold` chose. Without calibration, it is a score of 0
+        for linear models and of 0.5 for hashed models.
         """
         rows = self._rows(X)
         if self.multiclass_:
@@ -64,9 +64,9 @@ class Decisions:
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probabilities of all labels: a dense float32 array of shape (n_samples, n_labels).
 
-        Exists only if the model is calibrated (`calibrate=True`). Each label has its own probability; the probabilities
-        of a row need not sum to 1. What would not fit in memory is refused. `predict_topk(X, k).probabilities` needs no
-        such array.
+        This method exists only if the model is calibrated (`calibrate=True`). Each label has its own probability, so a
+        row need not sum to 1. If the array would not fit in memory, InputError is raised.
+        `predict_topk(X, k).probabilities` needs no such array.
         """
         rows = self._rows(X)
         memory.must_fit(
@@ -88,8 +88,8 @@ class Decisions:
             "micro-f1"; "macro-f1:by=band" or "macro-f1:by=label"; "precision:at_least=0.9"; "recall:at_least=0.8";
             "top:k=3" for a fixed number per row; "fixed:value=0.2" for a given threshold.
         X, y : rows with their labels, as in `fit`, or a Dataset as X
-            The rows to choose the threshold on. They must not be training rows, whose scores are too good. Right after
-            a fit with calibration, the rows held out there are used if X is not given.
+            The rows on which the threshold is chosen. They must not be training rows, because the model scores those
+            too well. Right after a fit with calibration, X may be omitted: the held-out rows of the fit are then used.
         """
         rows = None if X is None else self._rows(X)
         name, options = _parse_target(target)
@@ -106,12 +106,12 @@ class Decisions:
         return self
 
     def _depth(self, truth: sp.csr_array) -> int:
-        """Candidates per row: those of the calibrator, or as many as a calibrator would have."""
+        """Return the number of candidates per row: the calibrator's, or the number that a calibrator would use."""
         calibrator = self.model_.calibrator
         return n_candidates(truth) if calibrator is None else calibrator.depth
 
     def _counts(self, otherwise: np.ndarray) -> np.ndarray:
-        """Training rows of every label, or `otherwise` if the model does not know them."""
+        """Return the number of training rows of every label, or `otherwise` if the model does not store it."""
         return otherwise if self.model_.frequencies is None else self.model_.frequencies[0]
 
     # --- rules -------------------------------------------------------------------------------------------------------
@@ -130,14 +130,14 @@ class Decisions:
         Parameters
         ----------
         allow : names of labels, as in `classes_`
-            Only these are returned; all by default.
+            Only these labels are returned. By default, all labels are allowed.
         deny : names of labels
             These are never returned.
         offsets : mapping of names to numbers
             Added to the score of a label, or to its logarithm where scores are probabilities (`Mach`).
         tail_boost : float, default=0.0
-            Adds this many times log(1 / propensity) to every label, so that rare labels rank higher. The model must be
-            calibrated, because it then knows how frequent its labels are.
+            Adds tail_boost · log(1 / propensity) to the score of every label, so that rare labels rank higher. The
+            model must be calibrated, because only a calibrated model stores the frequencies of its labels.
         """
         shifts = np.zeros(self.model_.n_labels, np.float32)
         if tail_boost:
@@ -156,7 +156,7 @@ class Decisions:
         return self
 
     def _columns(self, names: Iterable[Any]) -> np.ndarray:
-        """The columns of the labels with these names."""
+        """Return the columns of the labels with these names."""
         wanted = list(names)
         if not wanted:
             return np.empty(0, np.int64)
@@ -171,7 +171,7 @@ class Decisions:
 
 
 def _parse_target(target: str) -> tuple[str, dict[str, Any]]:
-    """The name and the options of a threshold's target; InputError if a value that it needs is missing."""
+    """Return the name and the options of a threshold's target. Raise InputError if a required option is missing."""
     name, options = spec.parse(target, TARGETS, "The target of a threshold")
     missing = [each for each in spec.option_types(TARGETS[name]) if each not in options and each != "by"]
     if missing:

@@ -1,4 +1,4 @@
-"""The estimator of an ensemble: members of any method, averaged as calibrated probabilities (models/ensemble.py)."""
+"""The ensemble estimator: it combines members of any method by their calibrated probabilities (models/ensemble.py)."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from longtail.training import Status, Training
 
 
 class Ensemble(ExtremeClassifier):
-    """Several classifiers whose calibrated probabilities are averaged, with weights that are fitted on held-out rows.
+    """Several classifiers whose calibrated log-odds are averaged. The weights are fitted on held-out rows.
 
-    The members may be of any method and need not be calibrated themselves: the ensemble holds rows out once, trains
-    every member without them, calibrates the members and fits the weights on these rows, and then trains every member
-    on all rows. Predicting takes about as long as predicting with all members.
+    The members may use any method and need not be calibrated. The ensemble holds rows out and trains every member
+    without them. On these rows it calibrates the members and fits the weights. It then trains every member on all rows.
+    Prediction takes about as long as prediction with all members.
 
     Parameters
     ----------
     members : sequence of estimators
-        Estimators of this package. They are cloned; `members_` holds the fitted ones.
+        Estimators of this package. They are cloned. `model_.members` holds their fitted models.
     calibrate : bool or str, default=True
         How to hold rows out: True, "held-out:fraction=0.2" or "cross-fit:folds=5". An ensemble needs held-out rows.
     normalize : bool, default=False
-        Always False: every member has its own.
+        Must be False. Each member has its own `normalize`.
     n_jobs : int or None, default=None
-        Number of threads, in place of the members' own. None and -1 mean all cores.
+        Number of threads. It replaces the members' own `n_jobs`. None and -1 mean all cores.
     random_state : int, RandomState or None, default=0
         Seed of the choice of held-out rows.
 
@@ -53,7 +53,7 @@ class Ensemble(ExtremeClassifier):
     classes_ : ndarray
         Names of the labels; `classes_[top.labels]` turns predictions into names.
     training_ : Training
-        The record of all members: one unit for each.
+        The training record, with one unit for each member.
 
     Examples
     --------
@@ -83,10 +83,10 @@ class Ensemble(ExtremeClassifier):
 
     @classmethod
     def of(cls, fitted: Sequence[ExtremeClassifier], X: Any = None, y: Any = None) -> Self:
-        """The ensemble of calibrated estimators that are fitted already, or were loaded.
+        """Make an ensemble of calibrated estimators that are already fitted, or were loaded.
 
-        Their weights are fitted on the rows X with labels y, which must not be training rows. Without X, all members
-        have the same weight. Names and the text pipeline are those of the first member.
+        The weights are fitted on the rows X with labels y, which must not be training rows. Without X, all members
+        have the same weight. Names and the text pipeline are taken from the first member.
         """
         first = fitted[0].model_
         members = tuple(_bare(each.model_) for each in fitted)
@@ -124,7 +124,7 @@ class Ensemble(ExtremeClassifier):
     def _train(
         self, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
     ) -> tuple[Model, Training, HeldOut | None]:
-        """Two fits of every member: without the held-out rows, and on all rows."""
+        """Fit every member without the held-out rows, and then on all rows."""
         masks = rows_to_hold_out(self.calibrate, Y, self.random_state)
         n_steps = len(self.members) * (len(masks) + 1)
         depth = n_candidates(Y)
@@ -153,7 +153,7 @@ class Ensemble(ExtremeClassifier):
     def _weights(
         self, first: list[list[_Fit]], masks: list[np.ndarray], X: Any, Y: sp.csr_array, depth: int
     ) -> tuple[np.ndarray, float, HeldOut]:
-        """Weights and intercept of the members, and the ensemble's predictions for the held-out rows."""
+        """Return the members' weights, the intercept, and the ensemble's predictions for the held-out rows."""
         parts = []
         for k, mask in enumerate(masks):
             members = tuple(fits[k].model for fits in first)
@@ -215,10 +215,10 @@ class _Fit:
 
 
 def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array) -> tuple[np.ndarray, float]:
-    """Weights and intercept of the log-odds, by logistic regression on held-out candidates.
+    """Fit the weights and the intercept of the log-odds by logistic regression on held-out candidates.
 
-    A member that would get a negative weight gets 0, and the others are fitted again. If nothing can be learned, all
-    weights are equal.
+    A member whose weight would be negative gets 0, and the other weights are fitted again. All weights are equal if
+    the candidates are all right or all wrong, or if no weight would be positive.
     """
     n_members = logits.shape[2]
     equal = np.full(n_members, 1 / n_members)
@@ -240,7 +240,7 @@ def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array)
 
 
 def _bare(model: Model) -> Model:
-    """A model as a member: without names and decisions of its own."""
+    """Return a model as a member of an ensemble: without names, text pipeline, thresholds and rules."""
     nothing = dict.fromkeys(("label_names", "feature_names", "text_features", "thresholds", "rules"))
     return replace(model, **nothing)  # type: ignore[type-var]
 
@@ -261,7 +261,10 @@ def _record(fitted: Sequence[ExtremeClassifier]) -> Training:
 
 
 def _joined(records: Sequence[Training]) -> Training:
-    """One unit for each member: how the worst of its own units ended, and its largest number of iterations."""
+    """Combine records into one, with one unit per member.
+
+    Each unit has the worst status of the member's own units, and their largest number of iterations.
+    """
     status = [
         max(record.counts(), key=lambda each: not each.is_success, default=Status.COMPLETED) for record in records
     ]

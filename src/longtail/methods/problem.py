@@ -1,10 +1,10 @@
-"""The seam between estimators, solvers and whatever runs them: problem, block, part, stack.
+"""The interface between estimators, solvers and the code that runs them: problem, block, part, stack.
 
     estimator --_problem(X, Y)--> Problem --blocks()--> Block --solve(block, work)--> Part --Stack.add--> model
 
-A *problem* is made once per fit, with all that its blocks share. Its *blocks* need nothing from each other. Solving a
-block gives a *part*: plain arrays and numbers, so that another process can solve the block, write the part to disk, and
-read it back. A *stack* takes parts in any order and becomes the model.
+A *problem* is made once per fit and holds everything that its blocks share. The *blocks* are independent of each other.
+Solving a block gives a *part*, which holds only arrays and numbers. Another process can therefore solve the block and
+write the part to disk. A *stack* takes the parts in any order and builds the model from them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Block(NamedTuple):
 class Part:
     """The solution of one block.
 
-    `arrays` are what the stack makes the model of. `status` and `n_iter` have one entry per item of the block, and so
-    have `figures`, except in a problem of a single item, where they may have any shape.
+    The stack builds the model from `arrays`. `status`, `n_iter` and `figures` have one entry per item of the block. In
+    a problem with a single item, `figures` may have any shape.
     """
 
     block: int
@@ -51,11 +51,11 @@ class Stack(ABC):
 
     @abstractmethod
     def add(self, part: Part) -> None:
-        """Take a part; each comes once."""
+        """Add a part. Each part is added once."""
 
     @abstractmethod
     def model(self) -> Model:
-        """The model of all parts, without names; nothing can be added afterwards."""
+        """Return the model of all parts, without names. No part can be added afterwards."""
 
 
 class Problem(ABC):
@@ -66,21 +66,27 @@ class Problem(ABC):
 
     @abstractmethod
     def blocks(self) -> list[Block]:
-        """The plan: every item is in exactly one block."""
+        """Return the plan. Every item is in exactly one block."""
 
     @abstractmethod
     def solve(self, block: Block, work: Work) -> Part:
-        """Solve one block. Pure: the same part, byte for byte, wherever it is solved and on any number of threads."""
+        """Solve one block.
+
+        The part has the same bytes in any process and on any number of threads.
+        """
 
     @abstractmethod
     def stack(self) -> Stack: ...
 
     @abstractmethod
     def item_of(self) -> np.ndarray:
-        """For each unit (label, repetition) the item that is solved for it. Labels on the same rows share one."""
+        """Return, for each unit (label, repetition), the item that is solved for it.
+
+        Labels with the same rows share an item.
+        """
 
     def earlier(self) -> list[Part]:
-        """Parts that need no solving, because a warm start brings them. Their items are in no block."""
+        """Return the parts that a warm start provides. Their items are in no block."""
         return []
 
 
@@ -88,7 +94,7 @@ class Problem(ABC):
 
 
 class CoupledProblem(Problem):
-    """A problem that couples all labels: its only block gives all weights of a linear model."""
+    """A problem that couples all labels. Its only block gives all weights of a linear model."""
 
     unit = "model"
     n_labels: int
@@ -102,7 +108,7 @@ class CoupledProblem(Problem):
         return np.zeros(1, np.int64)
 
     def part(self, W: sp.csr_array, status: int, n_iter: int, figures: Mapping[str, np.ndarray]) -> Part:
-        """The solution: weights W, one row per label."""
+        """Return the part for the weights W, which have one row per label."""
         return Part(
             0,
             self.item_of(),

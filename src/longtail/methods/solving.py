@@ -22,11 +22,11 @@ from longtail.training import Training
 
 Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
 MAX_NAMES = 5  # labels that an error names
-ROUNDS = 3  # how often parts that were damaged on disk are solved again
+ROUNDS = 3  # how often blocks are solved if their parts on disk are damaged
 
 
 class Maker(Protocol):
-    """What makes a problem: an estimator, as far as solving is concerned."""
+    """The part of an estimator that solving needs: it makes the problem."""
 
     method: str
 
@@ -35,18 +35,18 @@ class Maker(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """One fit: the problem, and all that is needed to make it again in another process."""
+    """One fit: the problem, and everything that another process needs to rebuild it."""
 
     problem: Problem
     maker: Maker
     X: Any
     Y: sp.csr_array
-    parameters: Mapping[str, Any]  # those that decide the model
+    parameters: Mapping[str, Any]  # the parameters that determine the model
     label_names: np.ndarray
     n_jobs: int | None
 
     def identity(self, blocks: Sequence[Block]) -> runs.Identity:
-        """What a run folder of this job is compared with."""
+        """Return what a run folder must match to be resumed by this job."""
         plan = [np.asarray(block.items) for block in blocks]
         plan += [np.array([[block.number, block.cost] for block in blocks], np.float64)]
         earlier = [array for part in self.problem.earlier() for array in _to_arrays(part).values()]
@@ -66,7 +66,7 @@ class Job:
 def solve(
     job: Job, progress: Progress, run: str | os.PathLike[str] | None = None, workers: parallel.Workers | None = None
 ) -> tuple[Model, Training]:
-    """The model of the job, and the record of its training."""
+    """Return the model of the job and its training record."""
     workers = workers or parallel.Workers()
     if run is None and workers.are_threads:
         return _in_memory(job, progress)
@@ -121,7 +121,7 @@ class _Assembly:
 
 @dataclass(frozen=True)
 class Solver:
-    """Solves blocks and writes their parts into a run folder, in whichever process it is."""
+    """Solves blocks and writes their parts into a run folder. It may run in any process."""
 
     problem: Problem
     parts: runs.Parts
@@ -135,7 +135,7 @@ class Solver:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How another process makes the problem again: the estimator, and where the data is."""
+    """What another process needs to rebuild the problem: the estimator and the place of the data."""
 
     maker: Maker
     root: Path
@@ -143,8 +143,11 @@ class Recipe:
     save_seconds: float
 
     def __call__(self, data: dict[str, np.ndarray] | None = None) -> Callable[[int, parallel.Work], Any]:
-        """What solves a block by its number: with the data of the run folder it writes the part and returns a receipt;
-        with `data`, where the folder is out of sight, it returns the part for `accept`."""
+        """Return a function that solves a block, given its number.
+
+        Without `data`, the function reads the data of the run folder, writes the part there and returns a receipt. With
+        `data`, for workers that cannot see the run folder, it returns the part, and `accept` writes it.
+        """
         X, Y = runs.read_data(self.root / "data", self.mark) if data is None else runs.matrices_of(data)
         problem = self.maker._problem(X, Y)
         blocks = {block.number: block for block in problem.blocks()}
@@ -160,11 +163,11 @@ class Recipe:
         return solved
 
     def shipped(self) -> dict[str, np.ndarray]:
-        """The data, for workers that do not see the run folder."""
+        """Return the data, for workers that cannot see the run folder."""
         return runs.arrays_of(*runs.read_data(self.root / "data", self.mark))
 
     def accept(self, result: tuple[int, dict[str, np.ndarray], float]) -> runs.Receipt:
-        """Write a part that came back from such a worker."""
+        """Write a part that a worker without access to the run folder returned."""
         return runs.Parts(self.root, self.mark).write(*result)
 
 
@@ -184,13 +187,13 @@ def _in_folder(job: Job, progress: Progress, root: Path, workers: parallel.Worke
             if not todo:
                 break
         else:
-            raise RunError(f"{len(todo)} parts in {root} were damaged again and again; check the disk")
+            raise RunError(f"{len(todo)} parts in {root} were damaged in each of {ROUNDS} attempts; check the disk")
         progress(1.0)
         return assembly.result()
 
 
 def _scaled(progress: Progress, run: runs.Run, start: float) -> Progress:
-    """Progress of the missing blocks as progress of the whole run."""
+    """Convert the progress of the missing blocks into the progress of the whole run."""
 
     def scaled(share: float) -> None:
         whole = start + (1.0 - start) * share
@@ -230,13 +233,13 @@ def _unsolved(job: Job, blocks: list[Block], reasons: dict[int, str], run: runs.
     more = f"; and {len(blocks) - 3} more blocks" if len(blocks) > 3 else ""
     return RunError(
         f"{len(blocks)} of {len(run.blocks)} blocks failed in every attempt: {said}{more}; the parts of the others are "
-        f"kept in {run.root}, start the run again to try these once more",
+        f"kept in {run.root}; start the run again to retry the failed blocks",
         reasons,
     )
 
 
 def _names(job: Job, block: Block) -> str:
-    """What a block is about, in words."""
+    """Describe the labels or repetitions of a block in words."""
     unit = job.problem.unit
     if unit == "model":
         return "the whole model"
@@ -247,7 +250,7 @@ def _names(job: Job, block: Block) -> str:
 
 
 def _stack(run: runs.Run, blocks: list[Block], assembly: _Assembly) -> list[Block]:
-    """Put the parts on disk together; the blocks whose part turned out to be damaged."""
+    """Stack the parts on disk. Return the blocks whose parts are damaged."""
     damaged = []
     for block in blocks:
         try:

@@ -1,8 +1,8 @@
-"""Parameters with options of their own, as one text: "name", or "name:option=value,option=value".
+"""Parameters that have options, written as one text: "name", or "name:option=value,option=value".
 
-A start, an oracle or a search is then cloned, searched over, saved and typed on a command line like any other
-parameter. The options of a name are the keyword-only parameters of the class or function behind it; their type hints
-say how a value is read.
+Because a start, an oracle or a search is a plain string, it can be cloned, tuned, saved and typed on a command line
+like any other parameter. The options of a name are the keyword-only parameters of the class or function behind it.
+Their type hints define how values are parsed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ YES_NO = {"yes": True, "no": False}
 
 
 def parse(text: Any, choices: Mapping[str, Callable[..., Any]], where: str) -> tuple[str, dict[str, Any]]:
-    """The name and the options in `text`. `where` begins error messages: "The 'start' parameter of …"."""
+    """Return the name and the options in `text`. Error messages start with `where`: "The 'start' parameter of …"."""
     name, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     if name not in choices:
         words = ", ".join(repr(word) for word in choices)
@@ -45,7 +45,7 @@ def to_text(name: str, options: Mapping[str, Any]) -> str:
 
 
 def option_types(choice: Callable[..., Any]) -> dict[str, Any]:
-    """The options behind a name: keyword-only parameters with their types."""
+    """Return the options of a name: the keyword-only parameters of `choice` and their types."""
     function = choice.__init__ if isinstance(choice, type) else choice  # type: ignore[misc]
     hints = typing.get_type_hints(function)
     parameters = inspect.signature(function).parameters.values()
@@ -53,7 +53,7 @@ def option_types(choice: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _value(option: str, text: str, hint: Any, where: str) -> Any:
-    """The value of an option as its type says: one of a few words, yes or no, a whole number, or a finite number."""
+    """Parse the value of an option by its type: one of several words, yes or no, an integer, or a finite number."""
     members = [member for member in typing.get_args(hint) if member is not type(None)]
     if typing.get_origin(hint) is typing.Literal:
         if text in typing.get_args(hint):

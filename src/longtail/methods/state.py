@@ -1,4 +1,4 @@
-"""The state of a solver as arrays, for `Work.save`: random generators, and states of several objects in one."""
+"""Helpers that turn the state of a solver into arrays for `Work.save`."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ def set_generator(random: np.random.Generator, state: np.ndarray) -> None:
 
 
 def joined(**states: Arrays) -> dict[str, np.ndarray]:
-    """Several states as one."""
+    """Merge several states into one. The name of each array is prefixed with its owner."""
     return {f"{owner}.{name}": array for owner, state in states.items() for name, array in state.items()}
 
 
 def of(state: Arrays, owner: str) -> dict[str, np.ndarray]:
-    """The state of one owner in a joined state."""
+    """Return the state of one owner from a joined state."""
     start = f"{owner}."
     return {name.removeprefix(start): array for name, array in state.items() if name.startswith(start)}
 
 
 def with_room(used: np.ndarray, least: int) -> np.ndarray:
-    """An array that grows: these entries, and room for half as many more, `least` in all at least. The array owns its
-    memory, so it can be resized."""
+    """Copy `used` into a longer array: at least `least` entries, and at least 1.5 times the length of `used`.
+
+    The new array owns its memory, so it can be resized.
+    """
     longer = np.empty(max(least, len(used) + len(used) // 2), used.dtype)
     longer[: len(used)] = used
     return longer

@@ -1,4 +1,4 @@
-"""Metrics of top-k predictions against sparse true labels, without ever making a dense n×L array.
+"""Metrics of top-k predictions against sparse true labels. They never need a dense n×L array.
 
 `*_at_k(Y, top, k)` returns one number, the metric at k. `*_curve(Y, top, k=None)` returns the metric at 1, 2, ..., k as
 an array (up to the width of `top` if k is None). `evaluate` puts all metrics into one table, overall and by label

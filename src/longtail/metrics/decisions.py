@@ -1,4 +1,4 @@
-"""How good are predicted sets of labels, and are probabilities true?
+"""Metrics of predicted label sets, and of the calibration of probabilities.
 
 For the labels that `predict` returns, with hits = pairs of a row and a label that are predicted and true:
 
@@ -13,7 +13,7 @@ For probabilities of the k best labels of each row:
 
     ECE@k       expected calibration error: labels are sorted by probability into 20 bins of equal size; the mean over
                 bins of |mean probability - share of hits| (C. Guo et al., ICML 2017, with equal-count bins)
-    log-loss@k  the mean of -log(probability of what happened)
+    log-loss@k  the mean of -log(p) for true labels and -log(1 - p) for others, with the probability p
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from longtail.matrix import indicator
 from longtail.metrics.hits import find_hits
 
 N_BINS = 20
-SMALLEST = 1e-15  # a probability of 0 for what happened would make the log-loss infinite
+SMALLEST = 1e-15  # smaller values are raised to this one before the logarithm, because the log-loss would be infinite
 
 
 def set_metrics(Y: Any, predicted: Any) -> dict[str, float]:
-    """Micro, macro and sample precision, recall and F1 of predicted labels, both 0/1 indicators (n, L)."""
+    """Return micro, macro and sample precision, recall and F1. `Y` and `predicted` are 0/1 indicators (n, L)."""
     truth = indicator(Y)
     found = indicator(predicted, "prediction")
     if truth.shape != found.shape:
@@ -65,10 +65,10 @@ def _mean(values: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Reliability:
-    """Probabilities against what happened, in bins of equal size; each field has one entry per bin.
+    """Probabilities and observed shares of true labels, in bins of equal size. Each field has one entry per bin.
 
     probability : mean probability of the labels in the bin
-    share : share of them that are true
+    share : share of the labels in the bin that are true
     count : number of labels in the bin
     """
 
@@ -83,7 +83,7 @@ class Reliability:
 
 
 def reliability(Y: Any, top: Any, k: int = 5, *, n_bins: int = N_BINS) -> Reliability:
-    """The reliability of the k best labels of each row; fewer if `top` has fewer."""
+    """Return the reliability of the k best labels of each row. Fewer labels are used if `top` has fewer."""
     p, hit = _with_hits(Y, top, k)
     order = np.argsort(p, kind="stable")
     bins = [part for part in np.array_split(order, n_bins) if len(part)]

@@ -98,11 +98,11 @@ def evaluate(
     B: float = DEFAULT_B,
     bands: tuple[int, int] = BANDS,
 ) -> Evaluation:
-    """Every metric that applies to the predictions `top` for rows with the true labels `Y`.
+    """Compute all metrics that apply to the predictions `top` for rows with the true labels `Y`.
 
     `train_Y`, the labels of the training rows, gives the label frequencies. Without it there is no PSP and no PSnDCG,
     and the bands use the frequencies in `Y` itself. Data with exactly one label per row also get accuracy, macro-F1 and
-    MaF1. By default `ks` are those of 1, 3 and 5 that `top` is wide enough for.
+    MaF1. By default `ks` are 1, 3 and 5, without those that exceed the width of `top`.
     """
     if ks is None:
         width = first_columns(top).shape[1]
@@ -144,7 +144,8 @@ def band_meanings(edges: tuple[int, int] = BANDS) -> dict[str, str]:
 def _all_metrics(
     hits: Hits, ks: Sequence[int], inv_p: np.ndarray | None, one_each: bool, among: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Every metric of these hits; `one_each` adds those of one label per row, `among` marks the labels of a band."""
+    """Return all metrics of these hits. `one_each` adds the metrics for data with one label per row. `among` marks the
+    labels of a band."""
     curves: dict[str, Callable[[Hits], np.ndarray]] = {
         "P": precision,
         "nDCG": ndcg,
@@ -165,7 +166,7 @@ def _all_metrics(
 
 
 def _width(Y: Any, train_Y: Any, top: Any) -> int | None:
-    """The number of labels: the width of a sparse matrix, or else one more than the largest class number."""
+    """Return the number of labels: the width of a sparse matrix, or the largest class number plus 1."""
     for matrix in (Y, train_Y):
         if sparse.issparse(matrix):
             return int(matrix.shape[-1])

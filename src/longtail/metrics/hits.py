@@ -1,4 +1,4 @@
-"""Which predicted labels are true: the (n, k) boolean array that all metrics start from."""
+"""Hits: the (n, k) boolean array that says which predicted labels are true. All metrics are computed from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Hits:
 def find_hits(Y: Any, top: Any, k: int | None = None, *, n_labels: int | None = None) -> Hits:
     """The hits of the first k columns of `top` (all if None), after checks of the truth `Y` and of `top`."""
     labels = first_columns(top, k)
-    if n_labels is None and not sparse.issparse(Y):  # class numbers: a predicted class may be absent from the truth
+    if n_labels is None and not sparse.issparse(Y):  # a predicted class number may be absent from Y
         n_labels = max(read_truth(Y).n_labels, int(labels.max(initial=-1)) + 1)
     truth = read_truth(Y, n_labels=n_labels)
     _check_labels(labels, truth)

@@ -1,4 +1,4 @@
-"""Which predicted labels are true, by binary search: the kernel of metrics/hits.py."""
+"""The kernel of metrics/hits.py. It finds the predicted labels that are true, by binary search."""
 
 from __future__ import annotations
 

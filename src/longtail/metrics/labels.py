@@ -1,4 +1,4 @@
-"""How well each single label is found."""
+"""Metrics of single labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from longtail.metrics.hits import find_hits
 
 
 def recall_of_labels(Y: Any, top: Any) -> np.ndarray:
-    """Of each label: the share of its rows that have it among their predictions; NaN for a label without rows."""
+    """Return, for each label, the share of its rows that have it among their predictions. NaN for a label without
+    rows."""
     hits = find_hits(Y, top)
     found = np.bincount(hits.labels[hits.hit], minlength=hits.truth.n_labels)
     counts = hits.truth.counts.astype(float)

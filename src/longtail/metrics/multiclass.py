@@ -59,7 +59,7 @@ def maf1_of(hits: Hits) -> float:
 
 
 def _counts(hits: Hits) -> tuple[np.ndarray, np.ndarray]:
-    """For each class, the rows whose first prediction it is, and those of them where it is true."""
+    """Return, for each class, the number of rows with this class as first prediction, and how many are right."""
     first = hits.labels[:, 0]
     predicted = np.bincount(first, minlength=hits.truth.n_labels)
     correct = np.bincount(first[hits.hit[:, 0]], minlength=hits.truth.n_labels)

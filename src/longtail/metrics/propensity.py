@@ -6,12 +6,12 @@ is recorded, is modelled from the number N_l of the N training rows with this la
     1 / p_l = 1 + C (N_l + B)^-A,        C = (ln N - 1) (B + 1)^A
 
 PSP@k and PSnDCG@k are P@k and nDCG@k where a hit on label l counts 1 / p_l instead of 1. This raw value can exceed 1.
-Published tables therefore divide it by the raw value of the best possible predictions: the mean over rows of the value
-reached, over the mean of the best value (not the mean of the ratios). This is the default; `normalized=False` returns
-the raw value.
+Published tables therefore divide it by the raw value of the best possible predictions. Both values are first averaged
+over rows; it is not the mean of the ratios. This is the default. `normalized=False` returns the raw value.
 
-A row without true labels adds zero to both means. For one or two training rows ln N - 1 is negative; C is then 0 and
-every propensity 1, so that no weight is below 1. A label without training rows has N_l = 0 and the largest weight.
+A row without true labels adds zero to both means. For one or two training rows, ln N - 1 is negative. C is then set to
+0 and every propensity to 1, so that no weight is below 1. A label without training rows has N_l = 0 and the largest
+weight.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ PROPENSITY_PRESETS = {
 
 
 def inverse_propensity(train_Y: Any, *, A: float = DEFAULT_A, B: float = DEFAULT_B) -> np.ndarray:
-    """1 / p_l of each label, from the labels of the training rows. `PROPENSITY_PRESETS` has A and B of some data."""
+    """Return 1 / p_l of each label, from the labels of the training rows. `PROPENSITY_PRESETS` has A and B for some
+    datasets."""
     truth = read_truth(train_Y, name="train_Y")
     return weights_from_counts(truth.counts, truth.n_rows, A=A, B=B)
 
@@ -89,13 +90,13 @@ def psndcg(hits: Hits, inv_p: np.ndarray, *, normalized: bool = True) -> np.ndar
 
 
 def _gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
-    """For each rank, the weight of each row's predicted label if it is true, else 0."""
+    """Yield for each rank the weight of each row's predicted label if it is true, otherwise 0."""
     for labels, hit in zip(hits.labels.T, hits.hit.T, strict=True):
         yield inv_p[labels] * hit
 
 
 def _best_gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
-    """For each rank, the gains of the best possible predictions: each row's true labels by falling weight."""
+    """Yield for each rank the gains of the best possible predictions: each row's true labels by decreasing weight."""
     truth = hits.truth
     rows, weights = truth.rows, inv_p[truth.indices]
     weights = weights[np.lexsort((-weights, rows))]  # rows stay together, so `rows` itself is unchanged
@@ -107,7 +108,7 @@ def _best_gains(hits: Hits, inv_p: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _share(reached: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """reached / best, or 0 if no row has a label. Rounding must not lift a perfect ranking above 1."""
+    """Return reached / best, or 0 if no row has a label. The result is at most 1, also after rounding."""
     return np.minimum(reached / np.where(best > 0, best, 1.0), 1.0)
 
 

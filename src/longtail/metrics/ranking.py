@@ -33,7 +33,7 @@ def precision_curve(Y: Any, top: Any, k: int | None = None) -> np.ndarray:
 
 
 def ndcg_at_k(Y: Any, top: Any, k: int) -> float:
-    """nDCG@k: precision with larger weights for early hits; the best possible ranking has 1."""
+    """nDCG@k: like precision, but earlier hits count more. The best possible ranking has the value 1."""
     return float(ndcg_curve(Y, top, check.top_k(k))[-1])
 
 

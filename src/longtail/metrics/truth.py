@@ -1,4 +1,4 @@
-"""The true labels: every accepted form is checked and becomes sorted column numbers per row."""
+"""The true labels. Every accepted form of Y is checked and converted to sorted column numbers per row."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Truth:
 
 
 def read_truth(Y: Any, *, name: str = "Y", n_labels: int | None = None) -> Truth:
-    """`Y`, checked. For class numbers, `n_labels` is the number of classes; None takes it from the largest number."""
+    """Check `Y` and convert it. If `Y` holds class numbers, `n_labels` is the number of classes. If it is None, the
+    largest class number determines it."""
     truth = _from_sparse(Y, name) if sparse.issparse(Y) else _from_ids(Y, name, n_labels)
     if truth.n_rows == 0:
         raise InputError(f"{name} has no rows, so there is nothing to measure; give at least one row of true labels")

@@ -1,4 +1,4 @@
-"""Fitted models: what prediction, saving and explaining need. They know nothing of how they were trained."""
+"""Fitted models. They hold what prediction, saving and explaining need, and do not depend on the training code."""
 
 from longtail.models.base import Explanation, Model
 from longtail.models.calibrator import Calibrator

@@ -1,7 +1,7 @@
-"""What every model shares: checks of rows, prediction in blocks of rows, names, explanations.
+"""The base class of all models: checks of rows, prediction in blocks of rows, names and explanations.
 
-A model is a frozen dataclass with the fields that `Model` lists. It knows nothing of training. Its `index` is built at
-the first prediction and answers for a few rows at a time: `top(X, k)` and `above(X, threshold)`.
+A model is a frozen dataclass with the fields that `Model` lists. It does not depend on training. Its `index` is built
+at the first prediction. It searches for a few rows at a time, by `top(X, k)` and `above(X, threshold)`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FeaturePipeline(Protocol):
 
 
 class Index(Protocol):
-    """A model in a form that is quick to score with."""
+    """A form of the model in which scoring is fast."""
 
     def top(self, X: sp.csr_array, k: int) -> TopK: ...
 
@@ -44,7 +44,7 @@ class Index(Protocol):
 
 @dataclass(frozen=True)
 class Contribution:
-    """The share of one feature in a score: its value in the row times the weight of the label."""
+    """The contribution of one feature to a score: its value in the row times its weight for the label."""
 
     feature: str
     value: float
@@ -54,7 +54,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a row has its score for a label.
+    """The contributions of the features of a row to its score for a label.
 
     In a linear model, the contributions and the bias add up to `score`. For a hashed model, see `HashedModel.explain`.
     """
@@ -76,7 +76,7 @@ class Explanation:
 
 
 class Model(ABC):
-    """Base of all models. Every X is canonical (longtail.check)."""
+    """Base class of all models. All methods take a canonical X (longtail.check)."""
 
     n_features: int
     bias: float
@@ -89,7 +89,7 @@ class Model(ABC):
     thresholds: Thresholds | None
     rules: Rules | None
     threshold: ClassVar[float]  # the score above which a label is predicted if the model has no `thresholds`
-    log_scores: ClassVar[bool]  # whether scores are probabilities; their margin is then the logarithm
+    log_scores: ClassVar[bool]  # whether scores are probabilities; the margin is then the logarithm of the score
 
     @property
     @abstractmethod
@@ -102,7 +102,7 @@ class Model(ABC):
 
     @property
     def frequencies(self) -> tuple[np.ndarray, int] | None:
-        """Training rows of every label, and all training rows; None if the model does not know them."""
+        """The number of training rows of every label, and of all training rows. None if the model is not calibrated."""
         return None if self.calibrator is None else (self.calibrator.counts, self.calibrator.n_samples)
 
     @property
@@ -113,7 +113,7 @@ class Model(ABC):
     @property
     @abstractmethod
     def index(self) -> Index:
-        """The form of the model that predicts; built at the first use."""
+        """The form of the model that is used for prediction. It is built at the first use."""
 
     @abstractmethod
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -121,7 +121,7 @@ class Model(ABC):
 
     @abstractmethod
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The features that have a weight for a label, in increasing order; their weights; the share of the bias."""
+        """Return the features with a weight for the label (in increasing order), their weights, and the bias term."""
 
     @abstractmethod
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
@@ -134,7 +134,7 @@ class Model(ABC):
             raise InputError(f"{len(self.feature_names)} feature names were given for {self.n_features} features")
 
     def _check_decisions(self) -> None:
-        """Calibrator, thresholds and rules must be about the labels of the model."""
+        """Check that calibrator, thresholds and rules have as many labels as the model."""
         counts = self.calibrator and len(self.calibrator.counts)
         limits = self.thresholds and self.thresholds.limits.ndim and len(self.thresholds.limits)
         offsets = self.rules and len(self.rules.offsets)
@@ -145,10 +145,11 @@ class Model(ABC):
     # --- prediction --------------------------------------------------------------------------------------------------
 
     def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
-        """The k best labels of every row, by probability if the model is calibrated, else by score.
+        """Return the k best labels of every row, by probability if the model is calibrated, otherwise by score.
 
-        Labels of equal score are in the order of their columns. At most as many labels are returned as the model has,
-        and as its rules allow. By score, the answer is exact; a calibrator sorts the `depth` labels of best score.
+        Labels with equal scores are in the order of their columns. Fewer than k labels are returned if the model has
+        fewer, or if its rules allow fewer. The best labels by score are exact. A calibrated model takes the `depth`
+        labels with the best scores and sorts them by probability.
         """
         if self.calibrator is None:
             return self._best(X, k, n_jobs)
@@ -156,7 +157,7 @@ class Model(ABC):
         return self.calibrator.rank(self._best(X, depth, n_jobs)).first(k)
 
     def predict_labels(self, X: sp.csr_array, *, n_jobs: int | None = None) -> sp.csr_array:
-        """0/1 indicator of the labels that are predicted: above the thresholds of the model, or above its default."""
+        """Return a 0/1 indicator of the labels above the thresholds of the model, or above its default threshold."""
         if self.thresholds is None:
             return self.predict_above(X, n_jobs=n_jobs)
         top = self.predict_topk(X, self.thresholds.n_candidates, n_jobs=n_jobs)
@@ -177,15 +178,15 @@ class Model(ABC):
         return self.calibrator.probabilities(np.arange(self.n_labels)[None, :], scores, ranks)
 
     def pair_scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row. `labels` are column numbers; they and the scores are (rows, k)."""
+        """Return the scores of k labels of every row. `labels` holds column numbers and has the shape (rows, k)."""
         return self.index.pairs(self._rows(X), labels)
 
     def _best(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:
         """The k best labels by score."""
         X = self._rows(X)
         n_allowed = self.n_labels if self.rules is None else self.rules.n_allowed
-        index, k = self.index, min(k, n_allowed)  # the index is built here once, not in every thread
-        if X.shape[0] <= ROWS_PER_BLOCK:  # a service sends single rows: no threads, no copies
+        index, k = self.index, min(k, n_allowed)  # building the index here avoids building it in every thread
+        if X.shape[0] <= ROWS_PER_BLOCK:  # a service sends single rows, so this path avoids threads and copies
             return index.top(X, k)
         labels, scores = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
 
@@ -200,7 +201,7 @@ class Model(ABC):
     def predict_above(
         self, X: sp.csr_array, threshold: float | None = None, *, n_jobs: int | None = None
     ) -> sp.csr_array:
-        """0/1 indicator of the labels that score above `threshold`, by default the one of this kind of model."""
+        """Return a 0/1 indicator of the labels that score above `threshold`. The default is the class attribute."""
         X = self._rows(X)
         index, limit = self.index, self.threshold if threshold is None else threshold
         blocks = parallel.ranges(X.shape[0], ROWS_PER_BLOCK)
@@ -212,12 +213,15 @@ class Model(ABC):
         return sp.csr_array((np.ones(len(indices), np.int32), indices, indptr), shape=(X.shape[0], self.n_labels))
 
     def _rows(self, X: sp.csr_array) -> sp.csr_array:
-        """X, checked and normalized if the model says so. Kernels trust it: a feature number that is too large would
-        lead them out of bounds, and they would miss one that is out of order."""
+        """Check X, and normalize its rows if the model has `normalize`.
+
+        The kernels rely on this check: a feature number that is too large would make them read out of bounds, and they
+        would miss a feature that is out of order.
+        """
         if X.format != "csr" or X.shape[1] != self.n_features:
             raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
         if not X.has_canonical_format:
-            raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() before")
+            raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() first")
         return normalize_rows(X) if self.normalize else X
 
     def _one_row(self, x: sp.csr_array) -> sp.csr_array:
@@ -227,7 +231,7 @@ class Model(ABC):
         return x
 
     def _shares(self, x: sp.csr_array, weight_of: dict[int, float]) -> list[Contribution]:
-        """The contributions of the features of x that have a weight, largest share first."""
+        """Return the contributions of the features of x that have a weight, largest absolute value first."""
         shares = [
             Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j])
             for j, value in zip(x.indices.tolist(), x.data.tolist(), strict=True)
@@ -236,7 +240,7 @@ class Model(ABC):
         return sorted(shares, key=lambda share: -abs(share.contribution))
 
     def _probability(self, x: sp.csr_array, label: int, score: float) -> float | None:
-        """The probability of one label of the single row x, whose score is known; None without a calibrator."""
+        """Return the probability of a label of the single row x, given its score. None without a calibrator."""
         if self.calibrator is None:
             return None
         top = self._best(x, self.calibrator.depth)
@@ -250,7 +254,7 @@ class Model(ABC):
     # --- names -------------------------------------------------------------------------------------------------------
 
     def label_name(self, label: int) -> Any:
-        """The name of a label; its column number where labels have no names."""
+        """Return the name of a label, or its column number if the labels have no names."""
         return int(label) if self.label_names is None else self.label_names[label]
 
     def feature_name(self, feature: int) -> str:
@@ -261,7 +265,7 @@ class Model(ABC):
     def _feature_names(self) -> Sequence[str] | None:
         if self.feature_names is not None:
             return self.feature_names
-        names = getattr(self.text_features, "get_feature_names_out", None)  # hashing has none
+        names = getattr(self.text_features, "get_feature_names_out", None)  # absent if features are hashed
         return None if names is None else list(names())
 
     def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:

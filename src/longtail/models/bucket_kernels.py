@@ -1,8 +1,8 @@
 """Compiled loops of models/buckets.py: packing weights, joining packed weights, and logits from them.
 
-Weights are packed by feature: those of feature j are codes[ends[j] : ends[j + 1]]. If columns are given, they say which
-column each code belongs to. Otherwise a feature has a code for every column, or none at all. A code is a float32
-weight, or an int8 that is multiplied by the step of its repetition.
+Weights are packed by feature: feature j has the codes codes[ends[j] : ends[j + 1]]. If columns are given, they say
+which column each code belongs to. Otherwise a feature has either a code for every column or no codes. A code is a
+float32 weight, or an int8 that is multiplied by the step of its repetition.
 """
 
 from __future__ import annotations
@@ -47,8 +47,11 @@ def count_codes(W, B, cut, inverse_steps, quantised, out):
 
 @kernel
 def put(code, column, at, codes, columns, sparse):
-    """Write a code of a feature whose next free position is `at`, and return the position after it. Without columns,
-    `at` is the first position of the feature, and does not change."""
+    """Write a code of a feature and return the next free position.
+
+    If columns are stored, the code is written at `at`, and the next position is `at` + 1. Otherwise `at` is the first
+    position of the feature and does not change.
+    """
     if not sparse:
         codes[at + column] = code
         return at

@@ -29,11 +29,11 @@ from longtail.models import bucket_kernels as kernels
 LINKS = ("softmax", "sigmoid", "normalized")
 WEIGHTS = {"float32": np.float32, "int8": np.int8}
 MAX_WEIGHT = 63.5
-TINY = 1e-30  # smaller probabilities count as this one in logarithms
+TINY = 1e-30  # probabilities are raised to this value before their logarithm is taken
 
 
 class Buckets(Protocol):
-    """What a hashed model needs of its R bucket classifiers."""
+    """The methods that a hashed model needs from its R bucket classifiers."""
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray: ...
 
@@ -84,12 +84,12 @@ class LinearBuckets:
     def of(
         cls, ends: np.ndarray, codes: np.ndarray, columns: np.ndarray | None, steps: np.ndarray, *rest: Any
     ) -> LinearBuckets:
-        """With arrays in the form that kernels take (see `compiled`)."""
+        """Make an object whose arrays have the form that kernels take (see `compiled`)."""
         columns = None if columns is None else frozen(columns, columns.dtype)
         return cls(frozen(ends, np.uint64), frozen(codes, codes.dtype), columns, frozen(steps, np.float32), *rest)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The weights as arrays of dtypes that files hold."""
+        """Return the weights as arrays with the dtypes of the model's files."""
         arrays = {
             "W_codes": self.codes.view(np.uint8) if self.codes.dtype == np.int8 else self.codes,
             "W_ends": self.ends.view(np.int64),
@@ -133,7 +133,7 @@ class LinearBuckets:
             csr_parts(X), np.float32(self.bias), self.codes, self._columns, self.ends, self.steps,
             self.columns is not None, self.n_buckets, out,
         )  # fmt: skip
-        if not np.isfinite(out).all():  # after an overflow: large numbers that can still be added and subtracted
+        if not np.isfinite(out).all():  # replace infinity by large numbers that can still be added and subtracted
             np.nan_to_num(out, copy=False, nan=0.0, posinf=1e30, neginf=-1e30)
         return out
 
@@ -163,7 +163,7 @@ class LinearBuckets:
 
     @cached_property
     def matrix(self) -> sp.csr_array:
-        """The codes as they are stored, as a (n_features + 1, R B) matrix; float32 or int8."""
+        """The stored codes, as a (n_features + 1, R B) matrix of float32 or int8."""
         columns, ends = self.columns, self.ends.view(np.int64)
         if columns is None:
             columns = np.tile(np.arange(self.n_columns, dtype=np.int32), len(self.codes) // max(self.n_columns, 1))
@@ -173,12 +173,12 @@ class LinearBuckets:
         return sp.csr_array((self.codes, columns.astype(index), ends.astype(index)), shape=shape)
 
     def times(self, vector: np.ndarray) -> np.ndarray:
-        """The product of W and a vector, in float64: a number for every feature, and one for the bias."""
+        """Return the product of W and a vector, in float64: one number for every feature, and one for the bias."""
         return np.asarray(self.matrix @ (np.repeat(self.steps, self.n_buckets) * vector.astype(np.float64)))
 
     @classmethod
     def joined(cls, parts: list[LinearBuckets]) -> LinearBuckets:
-        """All repetitions of the parts, in their order: the same bytes as if they had been packed together."""
+        """Join the repetitions of the parts, in their order. The bytes are the same as if they were packed together."""
         first = parts[0]
         if len(parts) == 1:
             return first
@@ -203,9 +203,10 @@ class LinearBuckets:
 
 
 def _room(counts: np.ndarray, n_columns: int, dtype: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Ends, and arrays for codes and columns, for features with `counts` nonzero codes.
+    """Allocate the arrays ends, codes and columns for features with `counts` nonzero codes.
 
-    The form that takes fewer bytes: nonzero codes with their columns, or all codes of the features that have any.
+    There are two forms: nonzero codes with their columns, or all codes of the features that have any. The form that
+    takes fewer bytes is chosen.
     """
     column_dtype = np.dtype(np.uint16 if n_columns <= 2**16 else np.uint32)
     code_dtype = np.dtype(dtype)
@@ -220,7 +221,7 @@ def _ends(counts: np.ndarray) -> np.ndarray:
 
 
 def _column_array(columns: np.ndarray | None) -> np.ndarray:
-    """Columns as kernels take them: an empty array if every column has its code."""
+    """Return columns in the form that kernels take: an empty array instead of None."""
     return np.empty(0, np.uint16) if columns is None else columns
 
 

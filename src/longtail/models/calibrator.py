@@ -25,7 +25,7 @@ import numpy as np
 from longtail.errors import InputError
 from longtail.topk import TopK
 
-SMALLEST_SCORE = 1e-30  # of a score that is a probability, before its logarithm is taken
+SMALLEST_SCORE = 1e-30  # scores that are probabilities are raised to this value before their logarithm is taken
 
 
 class Coefficients(NamedTuple):
@@ -40,14 +40,14 @@ class Coefficients(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Calibrator:
-    """The probability of a label, from its score, its rank and its frequency.
+    """Computes the probability of a label from its score, its rank and its frequency.
 
-    coefficients : of (1)
+    coefficients : the coefficients of (1)
     knots, values : p(z) is linear between the points (knots[i], values[i]), and constant outside
-    counts : training rows of every label
-    n_samples : training rows
+    counts : number of training rows of every label
+    n_samples : number of training rows
     log_scores : whether the margin is the logarithm of the score
-    depth : labels per row that are candidates. These are ranked by probability.
+    depth : number of candidates per row: the labels with the best scores, which are then ranked by probability
     """
 
     coefficients: Coefficients
@@ -64,7 +64,7 @@ class Calibrator:
             raise InputError(f"the calibrator is not usable: {fault}")
 
     def _fault(self) -> str | None:
-        """What is wrong, or None."""
+        """Return what is wrong, or None."""
         c = self.coefficients
         if not np.isfinite(c).all() or c.margin < 0 or c.rank > 0 or c.margin + c.best < 0:
             return f"the coefficients {tuple(c)} do not make probabilities that rise with the score"
@@ -80,7 +80,7 @@ class Calibrator:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether labels rank by probability as they rank by score."""
+        """Whether labels have the same order by probability as by score."""
         return self.coefficients.frequency == 0
 
     def margins(self, scores: np.ndarray) -> np.ndarray:
@@ -91,7 +91,7 @@ class Calibrator:
     def probabilities(self, labels: np.ndarray, scores: np.ndarray, ranks: np.ndarray | None = None) -> np.ndarray:
         """The probability of each label of each row: float32 of shape (rows, labels).
 
-        `ranks` are 1, 2, ... in every row if not given: labels are then sorted by score, best first.
+        If `ranks` is not given, the labels of every row must be sorted by score, best first. They have ranks 1, 2, ...
         """
         s = self.margins(scores)
         if ranks is None:
@@ -103,9 +103,9 @@ class Calibrator:
         return np.asarray(np.interp(z, self.knots, self.values), np.float32)
 
     def rank(self, top: TopK) -> TopK:
-        """The labels of `top`, which are sorted by score, with their probabilities, sorted by these.
+        """Return the labels of `top` with their probabilities, sorted by probability.
 
-        Equal probabilities rank by score.
+        `top` must be sorted by score. Labels with equal probabilities keep their order.
         """
         probabilities = self.probabilities(top.labels, top.scores)
         if self.keeps_order:

@@ -4,7 +4,8 @@
 
 p_m is the calibrated probability of member m (models/calibrator.py). The candidates of a row are the union of the
 members' best labels, and every member scores every candidate exactly. The rank of a candidate, which its probability
-depends on, is its rank among the candidates. A score of the ensemble is the log-odds (1); probabilities follow from it.
+depends on, is its rank among the candidates. The score of the ensemble is the log-odds (1). The probability is its
+sigmoid.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
 
-MOST_CERTAIN = 1e-6  # no member's probability counts as closer than this to 0 or 1
+MOST_CERTAIN = 1e-6  # probabilities of members are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
 class EnsembleModel(Model):
     """Members, each with a calibrator, and the weights of (1).
 
-    `depth` best labels of every member are candidates. Names and the text pipeline are those of the ensemble; members
-    need none. Every member divides rows by their length if it was trained so.
+    The `depth` best labels of every member are candidates. The ensemble has the names and the text pipeline; members
+    need none. Each member has its own `normalize`.
     """
 
     members: tuple[Model, ...]
@@ -87,7 +88,7 @@ class EnsembleModel(Model):
     @cached_property
     def index(self) -> EnsembleIndex:
         members = self.members
-        if self.rules is not None:  # members do not offer what is not allowed; offsets are in log-odds
+        if self.rules is not None:  # members leave out labels that are not allowed; offsets are added to the log-odds
             barred = Rules(np.where(self.rules.offsets > -np.inf, 0, -np.inf).astype(np.float32))
             members = tuple(replace(member, rules=barred) for member in members)  # type: ignore[type-var]
         for member in members:
@@ -100,7 +101,7 @@ class EnsembleModel(Model):
         return TopK(top.labels, top.scores, _sigmoid(top.scores))
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Scores of the given labels, which are column numbers, if all labels are candidates."""
+        """Return the scores of the given labels (column numbers). All labels count as candidates here."""
         ids = self._label_ids(labels)
         everything = np.broadcast_to(np.arange(self.n_labels), (X.shape[0], self.n_labels))
         return self.index.pairs(self._rows(X), everything)[:, ids]
@@ -111,17 +112,17 @@ class EnsembleModel(Model):
     # --- explaining --------------------------------------------------------------------------------------------------
 
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The features with a weight, in increasing order; their weights in log-odds; the share of the bias.
+        """Return the features with a weight (in increasing order), their weights in log-odds, and the bias term.
 
-        The weights of a member count w_m b_m: its slope in (1) while ranks and best scores stay the same.
+        The weights of member m are multiplied by w_m b_m, the slope of (1) if ranks and best scores do not change.
         """
         return self._combined_weights(label, np.ones(len(self.members)))
 
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` behind its score for `label` (a column number), largest share first.
 
-        Shares are of first order: the weights of `label_weights` times the values of x. Whatever else moves the
-        log-odds, such as ranks and frequencies, is in the bias.
+        The shares are a first-order approximation: the weights of `label_weights` times the values of x. Everything
+        else that changes the log-odds, such as ranks and frequencies, is part of the bias.
         """
         x = self._one_row(x)
         (label,) = self._label_ids([label])
@@ -136,7 +137,7 @@ class EnsembleModel(Model):
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
 
     def _combined_weights(self, label: int, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """The weights of all members, each times its slope and its entry of `scale`; the bias does not scale."""
+        """Add up the weights of all members, each times its slope and its entry of `scale`. The bias is not scaled."""
         total = np.zeros(self.n_features)
         bias = 0.0
         for member, slope, factor in zip(self.members, self._slopes, scale.tolist(), strict=True):
@@ -147,7 +148,7 @@ class EnsembleModel(Model):
         return used, total[used], bias
 
     def _with_candidates(self, x: sp.csr_array, label: int) -> np.ndarray:
-        """The label, then the candidates of the row."""
+        """Return the label, followed by the candidates of the row."""
         candidates = self.index.candidates(x, self.depth)[0]
         return np.concatenate([[label], candidates[(candidates >= 0) & (candidates != label)]])[None, :]
 
@@ -183,7 +184,7 @@ class EnsembleIndex:
         return labels[chosen].astype(np.int32), np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
 
     def candidates(self, X: sp.csr_array, depth: int) -> np.ndarray:
-        """The union of the members' `depth` best labels of every row, in the order of columns, then -1."""
+        """Return, for every row, the union of the members' `depth` best labels in column order, padded with -1."""
         found = np.concatenate([member._best(X, depth, 1).labels for member in self.members], axis=1).astype(np.int64)
         found.sort(axis=1)
         twice = np.zeros(found.shape, bool)

@@ -1,4 +1,4 @@
-"""A hashed model: R small classifiers over B buckets each, in place of one classifier over all labels (MACH).
+"""A hashed model: R small classifiers over B buckets each, instead of one classifier over all labels (MACH).
 
     score(x, i) = an aggregate over r of P_r,h_r(i)(x),     P_rb(x) = probability of bucket b under classifier r
 
@@ -83,7 +83,7 @@ class HashedModel(Model):
 
     @cached_property
     def index(self) -> BucketIndex | RuledIndex:
-        _ = self.hashes.table  # made here once, not in every thread
+        _ = self.hashes.table  # computed here, so that threads do not compute it again
         index = BucketIndex(self.hashes, self.buckets, self.aggregate)
         return index if self.rules is None else RuledIndex(index, self.rules)
 
@@ -95,11 +95,11 @@ class HashedModel(Model):
     # --- explaining --------------------------------------------------------------------------------------------------
 
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The features with a weight, increasing, their weights, and the bias' share of the average logit.
+        """Return the features with a weight (in increasing order), their weights, and the bias term of the mean logit.
 
-        The weight of feature j for a label is the mean weight of the label's buckets. With a softmax, which ignores
-        what all buckets share, it is relative to the mean bucket: mean over r of (w_r,h_r(label),j - mean over b of
-        w_rbj).
+        The weight of feature j for a label is the mean weight of the label's buckets. A softmax does not change if all
+        weights of a feature change by the same amount. With a softmax, weights are therefore relative to the mean
+        bucket: mean over r of (w_r,h_r(label),j - mean over b of w_rbj).
         """
         R, B = self.hashes.n_repetitions, self.hashes.n_buckets
         chosen = np.zeros(R * B)
@@ -111,16 +111,16 @@ class HashedModel(Model):
         return used, weights[used], self.bias * float(weights[-1])
 
     def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
-        """The features of the one row `x` that count for or against `label` (a column number), largest share first.
+        """The features of the single row `x` that count for or against `label` (a column number), largest share first.
 
-        The score is the model's. Contributions and bias add up to the mean logit of the label's buckets, relative to
-        the mean bucket if buckets compete in a softmax. The score increases with it.
+        `score` is the score of the model. The contributions and the bias add up to the mean logit of the label's
+        buckets. With a softmax, this logit is relative to the mean bucket. The score increases with the mean logit.
         """
         x = self._one_row(x)
         (label,) = self._label_ids([label])
         features, weights, bias = self.label_weights(label)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
-        ready = replace(self, normalize=False)  # x already is
+        ready = replace(self, normalize=False)  # x is already normalized
         score = float(ready.scores(x, [label])[0, 0])
         offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
         probability = ready._probability(x, label, score)
@@ -208,7 +208,7 @@ class BucketIndex:
         return TopK(labels, self.scores_of(values))
 
     def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-        """The labels scoring more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
+        """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         limit = np.float32(self.value_at(threshold))
         parts = []
         counts = [np.zeros(1, np.int64)]
@@ -230,7 +230,7 @@ class BucketIndex:
         scratch = self._scratch()
         label = 0
         at = 0
-        while True:  # the number of labels is not known before: continue with more space where it ran out
+        while True:  # the number of labels is not known in advance: if the space runs out, continue with more
             label, at = scan.labels_above(
                 RULES[self.aggregate], codes, self.hashes.n_buckets, tables, limits, scratch, label, labels, lanes, at
             )

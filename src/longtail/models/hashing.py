@@ -22,7 +22,7 @@ MAX_BUCKETS = 2**16
 
 @dataclass(frozen=True)
 class Hashes:
-    """R hashes of n_labels labels: the seeds `a` and `b`, and B. The table follows from them.
+    """R hashes of n_labels labels: the seeds `a` and `b`, and B. The table is computed from them.
 
     a = 1, b = 0 and B >= n_labels is the identity: every label has a bucket of its own.
     """
@@ -71,8 +71,10 @@ class Hashes:
         return np.dtype(np.uint8 if self.n_buckets <= 2**8 else np.uint16)
 
     def adopt(self, table: np.ndarray, step: int = 1 << 16) -> bool:
-        """Use this array, read from a file, as the table if it is right. `step` labels are compared at a time, so a
-        wrong array costs no memory."""
+        """Use an array that was read from a file as the table, if it is correct. Return whether it is.
+
+        Only `step` labels are compared at a time, so the check needs little memory.
+        """
         if table.shape != (self.n_labels, self.n_repetitions) or table.dtype != self.dtype:
             return False
         for start in range(0, self.n_labels, step):
@@ -85,7 +87,7 @@ class Hashes:
 
     @classmethod
     def joined(cls, parts: list[Hashes]) -> Hashes:
-        """All repetitions of the parts, in their order."""
+        """Join the repetitions of the parts, in their order."""
         a = np.concatenate([part.a for part in parts])
         b = np.concatenate([part.b for part in parts])
         return cls(a, b, parts[0].n_labels, parts[0].n_buckets)

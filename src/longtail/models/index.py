@@ -26,7 +26,7 @@ from longtail.topk import TopK
 FEATURE_BYTES = 20  # bytes that the index takes for a feature, even if it has no weights
 COLUMN_SHARE = 8  # a feature with weights for more than L / COLUMN_SHARE labels gets a column
 SPILL_SHARE = 256  # at most L / SPILL_SHARE weights of a column spill; without them, the step is small
-SMALLEST_STEP = 1e-30  # smaller steps come near underflow; the feature then has no column
+SMALLEST_STEP = 1e-30  # smaller steps are close to underflow, so the feature then has no column
 LOOKUP_PRICE = 64.0  # finding one weight of a label takes as long as adding this many entries of lists
 
 
@@ -41,12 +41,12 @@ class InvertedIndex(NamedTuple):
     W_indptr: np.ndarray
     codes: np.ndarray  # (columns, labels rounded up to a multiple of LABELS_AT_ONCE)
     column_of: np.ndarray  # the column of each feature; the number of columns if it has none
-    steps: np.ndarray  # the weight that a code of 1 stands for, per column
+    steps: np.ndarray  # (columns,) the weight of a code of 1
     spill_weights: np.ndarray  # lists as above, one per column
     spill_labels: np.ndarray
     spill_ends: np.ndarray
     peaks: np.ndarray  # the largest |weight| of each feature
-    bias_scores: np.ndarray  # the bias' share of each score, then zeros up to the width of codes
+    bias_scores: np.ndarray  # the bias term of each score, then zeros up to the width of codes
     bias_peak: float  # the largest |bias score|
     price: float = LOOKUP_PRICE
 
@@ -93,7 +93,7 @@ class InvertedIndex(NamedTuple):
         rows, buffers = csr_parts(X), self._buffers(X)
         found = np.empty(max(1024, 8 * n), np.int32)
         ends = np.zeros(n + 1, np.int64)
-        while True:  # how many labels there are is known only afterwards: continue where the space ran out
+        while True:  # the number of labels is not known in advance: if the space runs out, continue with more
             row = rows_above(rows, self, *buffers, np.float32(threshold), row, found, ends)
             if row == n:
                 return found[: ends[n]].copy(), ends  # a view would keep all of `found` in memory

@@ -15,8 +15,8 @@ these features also has a column of L bytes,
 
     W[label, j] = step_j code[label, j] + e,   |e| <= step_j / 2,   code from -127 to 127
 
-which the processor adds for 64 labels at once. A few weights are too large for such a code. What the code leaves of
-them is in a list of its own, the spill.
+which the processor adds for 64 labels at once. A few weights are too large for such a code. The remainder of these
+weights is in a separate list, the spill.
 
 Estimates. Lists for the rare features, and columns and spill for the frequent ones, give an estimate of each score
 (`estimate_row`). One bound on its error holds for all labels:
@@ -26,12 +26,12 @@ Estimates. Lists for the rare features, and columns and spill for the frequent o
 
 The second term bounds the rounding errors of the score, a sum of n products, and of the estimate, a sum of at most 2 n
 products (for m products: at most (m + 4) 2^-24 A, and terms of second order). The last term bounds underflow. If A
-comes near overflow, the row takes the lists alone.
+is close to overflow, only the lists are used for the row.
 
 Search. The k labels with the best estimates are scored; let t be the worst of these scores. A label whose estimate is
-below t - error cannot be among the k best, so only the other labels are scored, and t grows on the way
-(`select_by_estimate`). Usually these are a handful. If they are too many, or the row has little to save, the row takes
-the lists alone.
+below t - error cannot be among the k best, so only the other labels are scored, and t increases meanwhile
+(`select_by_estimate`). Usually there are only a few such labels. If there are too many, or if estimates would save
+little for the row, only the lists are used.
 
 The kernels take X as `csr_parts` returns it, an `index` with the fields of models.index.InvertedIndex, and the buffers
 of the thread: `scores` of one row, and `factors` and `numbers` of its columns.
@@ -51,8 +51,8 @@ LEVELS = 127  # codes go from -LEVELS to LEVELS
 GROUP = 8  # columns added in one pass over the labels; the prefetcher cannot follow more
 TILE = 4096  # labels whose estimates stay in the first-level cache while all columns are added
 TINY = 1e-35  # bounds the underflow in (1)
-HUGE = 1e37  # (1) holds for A < HUGE, since no sum overflows then,
-MANY = 1 << 20  # and for n < MANY
+HUGE = 1e37  # (1) holds only for A < HUGE, because no sum overflows then
+MANY = 1 << 20  # (1) holds only for n < MANY
 
 
 # --- 64 labels at once -----------------------------------------------------------------------------------------------
@@ -368,7 +368,8 @@ def append_above(scores, threshold, found, at):
 
 @kernel
 def append_by_estimate(i, X, index, estimates, error, budget, threshold, found, at):
-    """The same from estimates; -1 if this needs more than `budget` calls of `score_label`."""
+    """Do the same as `append_above`, from estimates. Return -1 if this needs more than `budget` calls of
+    `score_label`."""
     end = append_above(estimates, np.float32(threshold - error), found, at)
     if end - at > budget:
         return -1

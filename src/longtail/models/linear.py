@@ -27,8 +27,8 @@ from longtail.models.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class LinearModel(Model):
-    """W with everything that is needed to use it: names, text pipeline, bias, and whether rows are divided by their
-    length before they are scored (`normalize`)."""
+    """The weights W, and everything that is needed to use them: names, text pipeline, bias, and `normalize`, which
+    says whether rows are divided by their length before they are scored."""
 
     W: sp.csr_array
     n_features: int
@@ -61,7 +61,7 @@ class LinearModel(Model):
 
     @cached_property
     def index(self) -> InvertedIndex:
-        """W by feature; built at the first prediction."""
+        """W stored by feature. The index is built at the first prediction."""
         memory.must_fit(
             self.n_features,
             "features",
@@ -82,7 +82,7 @@ class LinearModel(Model):
         return scores
 
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
-        """The features with a weight, in increasing order; their weights; the share of the bias in every score."""
+        """Return the features with a weight (in increasing order), their weights, and the bias term of every score."""
         w = self.W[[label]]
         own = w.indices < self.n_features
         return w.indices[own], w.data[own], self.bias * float(w.data[~own].sum())
@@ -107,8 +107,8 @@ class LinearModel(Model):
 
     @staticmethod
     def stack(parts: Sequence[LinearModel]) -> LinearModel:
-        """One model with the labels of all parts, in their order. The parts must agree in features, bias and
-        `normalize`."""
+        """Stack models into one model with the labels of all parts, in their order. The parts must have the same
+        number of features, bias and `normalize`."""
         if not parts:
             raise InputError("there is no model to stack; give at least one")
         first = parts[0]

@@ -1,10 +1,10 @@
-"""Rules at prediction: labels that may not be returned, and labels that are preferred or held back.
+"""Rules for prediction: they exclude labels, or raise or lower the scores of labels.
 
-Rules change the margin of a label, which is its score, or the logarithm of its score where scores are probabilities:
+Rules change the margin of a label, which is its score, or the logarithm of its score if scores are probabilities:
 
     margin'(x, label) = margin(x, label) + offset[label],     offset = -inf for a label that is not allowed
 
-They act before the best labels are searched for, so the answer is as exact as without rules.
+They are applied before the search for the best labels, so the result is as exact as without rules.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class ProbabilityIndex(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class RuledIndex:
-    """An index of probabilities under rules: score' = score exp(offset).
+    """An index of probabilities that applies rules: score' = score exp(offset).
 
-    It scores all allowed labels of a few rows at a time, so it takes longer than the index itself.
+    It scores all allowed labels of a few rows at a time, so it is slower than the index without rules.
     """
 
     index: ProbabilityIndex

@@ -1,15 +1,16 @@
-"""The best labels from bucket values, over all labels and exactly: compiled loops of models/hashed.py.
+"""Compiled loops of models/hashed.py: an exact search for the best labels, given the values of the buckets.
 
     value(i) = sum_r T_r[h_r(i)],   or the least, or the median, of T_r[h_r(i)] over r
 
 T is P or log P of one row for all R B buckets. Looking up R numbers for one label and row at a time would be slow. But
 a label has the same buckets in all rows. So T stores 16 rows side by side, and a lookup loads a vector: T[r B + h_r(i)]
-is (16,). Each of the 16 rows is a lane. A label matters only if its value is above the worst of the k best so far in
-some lane, and one comparison tells. All labels are scanned in this way, at a fraction of a cycle per label, repetition
-and row, for any T. Values are summed in float32 in the order of r. Labels with equal values rank by number.
+is (16,). Each of the 16 rows is a lane. A label matters only if its value in some lane is above the worst of the k best
+labels so far. One vector comparison checks this for all lanes. All labels are scanned in this way, which takes a
+fraction of a cycle per label, repetition and row, for any T. Values are summed in float32 in the order of r. Labels
+with equal values rank by number.
 
-The median is above a limit only if at least half of the values are. The scan counts those, and computes the median only
-where the count suffices.
+The median is above a limit only if at least half of the values are. The scan counts the values above the limit, and
+computes the median only if there are enough of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SUM, LEAST, MEDIAN = 0, 1, 2
 
 
 def _scan(combine, first):
-    """Code of an intrinsic: out = the values of one label in 16 rows, computed by `combine`, beginning with `first`.
+    """Make an intrinsic: out = the values of one label in 16 rows. They are combined by `combine`, starting at `first`.
 
     It returns, as bits, the rows with out > least.
     """
@@ -123,8 +124,8 @@ def median_of(codes, label, n_buckets, tables, lane, scratch):
 
 @kernel
 def next_label(rule, codes, label, n_buckets, tables, limits, half, scratch, out):
-    """The first label from `label` on that is above `limits` in some lane, and these lanes as bits. Writes its values
-    to `out`. Each rule has a loop of its own, which does little more than the lookups."""
+    """Return the first label from `label` on that is above `limits` in some lane, and these lanes as bits. Write its
+    values to `out`. Each rule has its own loop, so that the loop does little more than the lookups."""
     K, R = codes.shape
     lanes = 0
     if rule == SUM:
@@ -191,8 +192,8 @@ def sort_heap(values, labels):
 
 @kernel
 def put(value, label, values, labels):
-    """Enter a label among the k best so far, and return the value to beat. Labels are entered in increasing order, and
-    each of the first k of them is entered."""
+    """Insert a label into the heap of the k best so far, and return the value that the next label must exceed.
+    Labels arrive in increasing order, and each of the first k labels is inserted."""
     k = len(values)
     if label < k:
         values[label] = value

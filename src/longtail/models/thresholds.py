@@ -13,13 +13,13 @@ from longtail.topk import TopK
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """The border between yes and no.
+    """The rule that selects the labels to return.
 
     target : what the thresholds were chosen for, such as "micro-f1" or "precision:at_least=0.9"
-    limits : one threshold for all labels (shape ()), or one for each; compared with probabilities if the model is
-        calibrated, else with scores
-    per_row : return this many labels per row instead; None to use `limits`
-    depth : labels per row that are compared with the threshold, the best ones
+    limits : one threshold for all labels (shape ()), or one per label; compared with probabilities if the model is
+        calibrated, otherwise with scores
+    per_row : number of labels to return per row, instead of using `limits`; None to use `limits`
+    depth : number of labels per row, best first, that are compared with the threshold
     figures : what the thresholds reached on the rows they were chosen on, such as {"precision": 0.9, "recall": 0.4}
     """
 
@@ -41,7 +41,7 @@ class Thresholds:
         return self.depth if self.per_row is None else self.per_row
 
     def chosen(self, top: TopK) -> np.ndarray:
-        """Which of the labels of `top` are returned: truth values of shape (rows, k)."""
+        """Return which labels of `top` are predicted, as a boolean array of shape (rows, k)."""
         if self.per_row is not None:
             return np.broadcast_to(np.arange(top.labels.shape[1]) < self.per_row, top.labels.shape)
         limits = self.limits if self.limits.ndim == 0 else self.limits[top.labels]

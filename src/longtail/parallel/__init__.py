@@ -1,4 +1,4 @@
-"""Blocks of work, and the threads, processes and cluster nodes that run them. No other room starts any of these."""
+"""Blocks of work, and the threads, processes and cluster nodes that run them. Training starts them only here."""
 
 from longtail.parallel.dispatch import Engine, Limits, Unsolved, dispatch
 from longtail.parallel.local import Team, n_threads, run

@@ -1,12 +1,13 @@
-"""Blocks on a Ray cluster: the user's, or one of this machine only.
+"""Blocks on a Ray cluster: an existing one, or one that is started on this machine.
 
-Ray starts processes on nodes and tells when one is lost. Attempts and time-outs are counted by `dispatch`, so Ray's own
-retries are off. Where all nodes see the run folder, workers read the data from it and write parts into it. Where some
-do not, the data is sent to every node once, and parts come back to the driver, at most one per slot at a time.
+Ray starts processes on nodes and reports when one is lost. `dispatch` counts attempts and time-outs, so Ray's own
+retries are switched off. If all nodes see the run folder, workers read the data from it and write parts into it. If
+some nodes do not see it, the data is sent to every node once, and parts are sent back to the driver, at most one per
+slot at a time.
 
-Ray sends functions and results in its own pickled form, and whoever it lets in can run code: connect only to a cluster
-that you trust. Ray listens on all interfaces even on a single machine, so the extra asks for a release (2.59) that lets
-in only those who have its token.
+Ray sends pickled functions and results, so everyone who can connect to the cluster can run code. Connect only to a
+cluster that you trust. Ray listens on all interfaces even on a single machine. The extra therefore requires a release
+(2.59) that accepts only clients with its token.
 """
 
 from __future__ import annotations
@@ -26,33 +27,34 @@ from longtail.parallel.local import n_threads
 from longtail.parallel.work import Work
 
 PULSE = 1.0  # seconds between two signs of life
-REFRESH = 5.0  # seconds between two looks at which nodes there are
-NODE_SECONDS = 120.0  # that a node may take to tell its versions
+REFRESH = 5.0  # seconds between two queries for the list of nodes
+NODE_SECONDS = 120.0  # time that a node has to report its versions
 STORE_BYTES = 100 * 1024**2  # object store of a cluster on this machine, where nothing large is sent
 
-# Where to find what must be the same on every node.
+# The versions that must be the same on every node.
 VERSIONS = (("longtail", "__version__"), ("numba", "__version__"), ("numpy", "__version__"),
             ("longtail.runs.identity", "FORMAT"))  # fmt: skip
 
 
 class Remote(Protocol):
-    """How a node makes the task, from a folder that it sees or from data that is sent along."""
+    """How a node makes the task: from a folder that it sees, or from data that is sent to it."""
 
     root: Path
     mark: str
 
     def __call__(self, data: Any = None) -> Callable[[int, Work], Any]:
-        """The task. With `data`, its results are parts to be accepted by the driver; else they are receipts."""
+        """Return the task. With `data`, its results are parts that the driver must accept. Otherwise they are
+        receipts."""
 
     def shipped(self) -> Any:
-        """The data to be sent to nodes that do not see the folder."""
+        """Return the data for nodes that do not see the folder."""
 
     def accept(self, result: Any) -> Any:
-        """Keep a part that came back; its receipt."""
+        """Write a part that a node returned. Returns its receipt."""
 
 
 class Cluster(Engine):
-    """One task per block, which asks for as many CPUs as it runs threads."""
+    """Runs one Ray task per block. A task requests as many CPUs as it has threads."""
 
     reconnects = True
 
@@ -67,7 +69,7 @@ class Cluster(Engine):
 
     def start(self, n_blocks: int, sign: Callable[[Sign], None]) -> None:
         self.sign = sign
-        self.own = not self.ray.is_initialized()  # someone else's connection stays open
+        self.own = not self.ray.is_initialized()  # a connection that was open before stays open
         self._connect()
 
     def _connect(self) -> None:
@@ -84,7 +86,7 @@ class Cluster(Engine):
             except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
                 place = self.address or "of this machine"
                 raise RunError(f"cannot connect to the Ray cluster {place}: {_line(error)}") from error
-        self.tasks: dict[int, tuple[Any, str]] = {}  # key -> what Ray will deliver, and the token of the attempt
+        self.tasks: dict[int, tuple[Any, str]] = {}  # key -> Ray's reference to the result, and token of the attempt
         self.refreshed = self.looked = float("-inf")
         self.board = self.ray.remote(num_cpus=0, max_restarts=-1)(_Board).remote()
         self.signs: Any = None
@@ -95,7 +97,7 @@ class Cluster(Engine):
         self.task = self.ray.remote(num_cpus=self.cpus, max_retries=0)(_solve_block)
 
     def _refresh(self) -> None:
-        """How many blocks fit on the nodes that are alive now."""
+        """Update the number of blocks that fit on the nodes that are alive."""
         if time.monotonic() - self.refreshed < REFRESH:
             return
         self.refreshed = time.monotonic()
@@ -103,7 +105,7 @@ class Cluster(Engine):
         self.slots = max(1, sum(int(node["Resources"].get("CPU", 0)) // self.cpus for node in self.nodes))
 
     def _check_nodes(self) -> bool:
-        """Compare the versions of all nodes before any work; whether all of them see the run folder."""
+        """Compare the versions of all nodes before any work. Returns whether all of them see the run folder."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         look = _make_look()
         wanted, _ = look(VERSIONS, str(self.prepare.root), self.prepare.mark)
@@ -145,7 +147,7 @@ class Cluster(Engine):
             self._read_board()
             self._refresh()
         except self.ray.exceptions.RayError:
-            time.sleep(seconds)  # the head is gone: the watchdog sees to it
+            time.sleep(seconds)  # the head node is gone; the watchdog handles this
             return []
         return [self._event(keys[answer], answer) for answer in ready]
 
@@ -153,7 +155,7 @@ class Cluster(Engine):
         del self.tasks[key]
         try:
             kind, said = self.ray.get(answer, timeout=60)
-        except Exception as error:  # Ray has many words for a lost task
+        except Exception as error:  # Ray has many exceptions for a lost task
             return Event(key, reason=f"{type(error).__name__}: {_line(error)}")
         if kind == "failed":
             return Event(key, reason=said)
@@ -162,7 +164,7 @@ class Cluster(Engine):
         return Event(key, said if self.data is None else self.prepare.accept(said))
 
     def _read_board(self) -> None:
-        """The signs of life since the last look."""
+        """Collect the signs of life since the last call."""
         if self.signs is None:
             if time.monotonic() - self.looked > PULSE:
                 self.looked = time.monotonic()
@@ -192,7 +194,7 @@ class Cluster(Engine):
 
 
 def _line(error: BaseException) -> str:
-    """The last line of an error of Ray, whose messages have many."""
+    """Return the last line of a Ray error. Its messages have many lines."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1][:300] if lines else type(error).__name__
 
@@ -201,7 +203,7 @@ def _line(error: BaseException) -> str:
 
 
 class _Board:
-    """Where running blocks leave signs of life, and the driver collects them."""
+    """Collects signs of life from running blocks for the driver."""
 
     def __init__(self) -> None:
         self.signs: dict[int, tuple[str, float]] = {}
@@ -215,7 +217,7 @@ class _Board:
 
 
 def _make_look() -> Callable[..., tuple[dict[str, str], bool]]:
-    """A function that Ray sends as a whole, so that it runs on a node with any version of longtail, or with none."""
+    """Make a function that Ray sends by value, so that it runs on nodes with any version of longtail, or without it."""
 
     def look(versions: Any, root: str, mark: str) -> tuple[dict[str, str], bool]:
         import importlib
@@ -254,7 +256,7 @@ def _solve_block(
             board.put.remote(key, token, share[0])
 
     ray = importlib.import_module("ray")
-    ray.wait([board.put.remote(key, token, 0.0)], timeout=10)  # from here on the limits of the block hold
+    ray.wait([board.put.remote(key, token, 0.0)], timeout=10)  # the time limits of the block apply from here on
     threading.Thread(target=pulse, daemon=True).start()
     try:
         run = (prepare.root, prepare.mark, data is None)

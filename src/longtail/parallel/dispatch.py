@@ -1,7 +1,7 @@
-"""Which block runs when, how often, and for how long: the same rules for threads, processes and a cluster.
+"""Scheduling of blocks, with the same rules for threads, processes and a cluster.
 
-An *engine* runs blocks; it may lose them. Everything that decides the result of a run is here and not in the engine:
-the largest blocks first, a bounded number under way, attempts, time-outs, a watchdog, and what is reported.
+An *engine* runs blocks, and may lose them. All decisions are made here and not in the engine: the largest blocks run
+first, a bounded number of blocks runs at a time, and attempts, time-outs, a watchdog and reports are handled here.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ LOOK_SECONDS = 0.2  # between two reports of progress
 
 
 class Limits(NamedTuple):
-    """When a block is given up. All times are in seconds."""
+    """When an attempt at a block is stopped. All times are in seconds."""
 
-    attempts: int = 3  # per block; then the others go on without it
-    timeout_factor: float = 10.0  # times the expected duration of a block, but
-    min_timeout: float = 60.0  # never less than this
-    silence: float = 60.0  # a worker without a sign of life for so long is frozen
-    watchdog_factor: float = 3.0  # an engine without a sign of life for so many times the longest block, but
-    min_watchdog: float = 60.0  # never less than this, is connected again
-    first_block: float = 600.0  # the same, until a first block has begun
-    reconnects: int = 3  # in a row, without a block being finished
+    attempts: int = 3  # attempts per block; after that, the other blocks continue without it
+    timeout_factor: float = 10.0  # a block may take this many times its expected duration
+    min_timeout: float = 60.0  # a block may always take this long
+    silence: float = 60.0  # a worker without a sign of life for this long counts as frozen
+    watchdog_factor: float = 3.0  # reconnect if an engine is silent for this many times the longest block
+    min_watchdog: float = 60.0  # never reconnect after a shorter silence
+    first_block: float = 600.0  # silence that is allowed before the first block has begun
+    reconnects: int = 3  # reconnections in a row without a finished block
 
 
 class Costed(Protocol):
-    """A block, as far as running it is concerned."""
+    """The attributes of a block that scheduling needs."""
 
     @property
     def number(self) -> int: ...
@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 
 class Sign(NamedTuple):
-    """A sign of life: the block has begun and is this far."""
+    """A sign of life: the block has begun, and this share of it is done."""
 
     key: int
     share: float
@@ -64,29 +64,29 @@ class Engine(ABC):
 
     killable: ClassVar[bool] = True  # whether `kill` ends a block
     reconnects: ClassVar[bool] = False  # whether `reconnect` can help
-    slots: int  # how many blocks may be under way
+    slots: int  # how many blocks may run at a time
 
     @abstractmethod
     def start(self, n_blocks: int, sign: Callable[[Sign], None]) -> None:
-        """Get ready for `n_blocks`; call `sign` for every sign of life, at any time and from any thread."""
+        """Prepare for `n_blocks`. The engine calls `sign` for every sign of life, at any time and from any thread."""
 
     @abstractmethod
     def submit(self, key: int, block: Any) -> None:
-        """Begin a block; there are never more than `slots` under way."""
+        """Start a block. Never more than `slots` blocks run at a time."""
 
     @abstractmethod
     def wait(self, seconds: float) -> list[Event]:
-        """What ended; returns early when something did."""
+        """Wait for up to `seconds` and return the attempts that ended. Returns early when one ends."""
 
     def kill(self, key: int, reason: str) -> None:  # noqa: B027 - an engine that is not killable needs none
-        """End a block that is under way. No event follows."""
+        """Stop a running block. No event follows."""
 
     def reconnect(self) -> None:  # noqa: B027 - an engine that does not reconnect needs none
-        """Drop everything that is under way, and connect again."""
+        """Drop all running blocks, and connect again."""
 
     @abstractmethod
     def close(self) -> None:
-        """End everything that is under way."""
+        """Stop all running blocks."""
 
 
 class Unsolved(Exception):  # noqa: N818 - carries the blocks for the caller's own error
@@ -114,14 +114,14 @@ def dispatch(
     progress: Callable[[float], None] = lambda share: None,
     failed: Callable[[int, int, str], None] | None = None,
 ) -> Generator[Any, None, None]:
-    """The results of all blocks, in the order in which they finish.
+    """Yield the results of all blocks, in the order in which they finish.
 
-    expected : the seconds that a block takes, from a plan. Without a plan, the blocks seen so far tell.
+    expected : the seconds that a block takes, from a plan. Without it, they are estimated from the finished blocks.
     progress : called in the calling thread with the share of the work that is done, from 0 to 1.
     failed : called with key, attempt and reason when an attempt failed. Without it, the first failure ends the run.
 
-    Raises `Unsolved` at the end if some blocks failed too often, and at once what is no fault of a block, such as a
-    full disk. An error or Ctrl-C ends the blocks under way and drops those that have not begun.
+    Raises `Unsolved` at the end if some blocks failed too often. Errors that no block caused, such as a full disk, are
+    raised at once. An error or Ctrl-C stops the running blocks and drops those that have not begun.
     """
     return _Dispatch(engine, blocks, limits, expected, progress, failed).results()
 
@@ -146,7 +146,7 @@ class _Dispatch:
         self.done = 0.0  # cost of the blocks that are finished
         self.pace = 0.0  # largest number of seconds per unit of cost seen so far
         self.longest = 0.0
-        self.news = time.monotonic()  # the last receipt or sign of life
+        self.news = time.monotonic()  # time of the last receipt or sign of life
         self.begun_any = False
         self.callback_error: Exception | None = None
         self.reconnected = 0
@@ -163,7 +163,7 @@ class _Dispatch:
                     raise self.callback_error
                 for event in events:
                     run = self.running.pop(event.key, None)
-                    if run is None:  # ended after it was given up
+                    if run is None:  # it ended after it was stopped
                         continue
                     if event.reason is None:
                         self._finished(event.key, run)
@@ -187,7 +187,8 @@ class _Dispatch:
             self.engine.submit(key, self.blocks[key])
 
     def _sign(self, sign: Sign) -> None:
-        """Note a sign of life. Called from any thread, so it only sets values, and reports where it may."""
+        """Record a sign of life. This may be called from any thread, so it only sets values. It reports progress only
+        in the calling thread of `dispatch`."""
         run = self.running.get(sign.key)
         if run is not None:
             now = time.monotonic()
@@ -199,7 +200,7 @@ class _Dispatch:
                 self._report_inside()
 
     def _report_inside(self) -> None:
-        """Report progress from within a block. An error in the callback is no failure of the block."""
+        """Report progress from within a block. An error in the callback does not count as a failure of the block."""
         try:
             self.progress(self._share())
         except Exception as error:
@@ -227,7 +228,7 @@ class _Dispatch:
         self.news = time.monotonic()
         self.failed(key, self.attempts[key], reason)
         if self.attempts[key] < self.limits.attempts:
-            self.waiting.append(key)  # behind the others: whatever is wrong with it does not hold them up
+            self.waiting.append(key)  # last, so that its problem does not delay the others
         else:
             self.unsolved[key] = reason
             self.done += self.blocks[key].cost
@@ -235,7 +236,7 @@ class _Dispatch:
     # --- what takes too long -----------------------------------------------------------------------------------------
 
     def timeout(self, key: int) -> float:
-        """Seconds that a block may take; without end while nothing is known."""
+        """Return the seconds that a block may take. It is infinite as long as no duration is known."""
         block = self.blocks[key]
         if self.expected is not None:
             seconds = self.expected(block)

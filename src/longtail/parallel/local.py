@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 def n_threads(n_jobs: int | None) -> int:
-    """A positive number means itself; None and -1 mean all cores, -2 all but one, and so on.
+    """Return the number of threads for `n_jobs`. None and -1 mean all cores, -2 means all cores except one, and so on.
 
-    Inside a worker of joblib (`GridSearchCV(n_jobs=-1)`) the cores are shared already. None then means the share of the
-    worker, which joblib states in the environment, or a single thread.
+    Inside a joblib worker (`GridSearchCV(n_jobs=-1)`), the workers already share the cores. None then means the share
+    of the worker, which joblib sets in the environment, or a single thread.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
     if n_jobs is None:
@@ -30,7 +30,7 @@ def _inside_worker() -> bool:
     """Whether this code runs in a process or thread that joblib or multiprocessing started."""
     if multiprocessing.current_process().daemon:
         return True
-    joblib = sys.modules.get("joblib.parallel")  # absent: joblib cannot have started us
+    joblib = sys.modules.get("joblib.parallel")  # if absent, joblib cannot have started this process
     return joblib is not None and bool(joblib.get_active_backend()[0].nesting_level)
 
 
@@ -43,10 +43,10 @@ def _share_of_worker() -> int:
 
 
 def run(task: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | None) -> Iterator[Result]:
-    """The results of `task` on all items, in their order, each as soon as it and those before it are done.
+    """Yield the results of `task` on all items, in their order, as soon as they are available.
 
-    At most two items per thread are under way, so a long stream needs bounded memory. An error or Ctrl-C drops the
-    items that have not begun. Kernels cannot be interrupted, so the ones under way finish first.
+    At most two items per thread are in progress, so a long stream needs bounded memory. An error or Ctrl-C drops the
+    items that have not begun. Kernels cannot be interrupted, so items in progress finish first.
     """
     threads = n_threads(n_jobs)
     if threads == 1:
@@ -69,19 +69,19 @@ def run(task: Callable[[Item], Result], items: Iterable[Item], n_jobs: int | Non
 
 
 class Team:
-    """Threads that stay together for many short rounds, where starting threads each time would cost more than the work.
-    The calling thread is one of them. Use it as a context: the threads end with it."""
+    """Threads that are reused for many short rounds, because starting threads each time would cost more than the work.
+    The calling thread is one of them. A team is a context manager, which ends the threads."""
 
     def __init__(self, n_jobs: int | None) -> None:
         self.size = n_threads(n_jobs)
         self._pool = ThreadPoolExecutor(self.size - 1) if self.size > 1 else None
 
     def run(self, task: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """The results of `task` on all items, in their order, when all are done."""
+        """Run `task` on all items and return the results in their order."""
         if self._pool is None or len(items) < 2:
             return [task(item) for item in items]
         results: dict[int, Result] = {}
-        items_left = enumerate(items)  # gives each item once, to whichever thread comes first
+        items_left = enumerate(items)  # threads take items from this iterator, so each item is taken once
 
         def work() -> None:
             for number, item in items_left:

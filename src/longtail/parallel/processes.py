@@ -1,8 +1,8 @@
 """Blocks in other processes of this machine. A process can be killed, so a block that hangs, crashes or runs out of
-memory costs one attempt at this block and nothing else.
+memory costs only one attempt at this block.
 
-A worker is told once how to get ready (a picklable function that returns the task), and then the numbers of blocks, one
-after the other. Data never goes through the pipe: workers open it memory-mapped.
+A worker receives a picklable function that returns the task, and then the numbers of blocks, one after the other. Data
+is never sent through the pipe, because workers open it memory-mapped.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from longtail.parallel.local import n_threads
 from longtail.parallel.work import Work
 
 PULSE = 0.2  # seconds between two signs of life
-MAX_STARTS = 3  # workers in a row that may end by themselves before they are ready,
-MAX_KILLED = 10  # or may be killed from outside
+MAX_STARTS = 3  # number of consecutive workers that may end by themselves before they are ready
+MAX_KILLED = 10  # number of consecutive workers that may be killed from outside
 
 Task = Callable[[int, Work], Any]  # number of a block, work -> a small result
 Prepare = Callable[[], Task]  # picklable
 
 
 class Processes(Engine):
-    """A fixed number of workers, one block each. A worker that ends is replaced."""
+    """A fixed number of workers. Each runs one block at a time. A worker that ends is replaced."""
 
     def __init__(self, prepare: Prepare, workers: int, n_jobs: int | None, silence: float) -> None:
         self.prepare = prepare
         self.slots = workers
         self.n_jobs = n_jobs
-        self.silence = silence  # seconds without a sign of life that a worker has for getting ready
+        self.silence = silence  # longest time without a sign of life while a worker starts
 
     def start(self, n_blocks: int, sign: Callable[[Sign], None]) -> None:
         self.sign = sign
@@ -77,7 +77,7 @@ class Processes(Engine):
             if self.queue and worker.ready and worker.key is None:
                 key, number = self.queue.pop(0)
                 worker.key = key
-                with contextlib.suppress(OSError):  # it died: `wait` will see that
+                with contextlib.suppress(OSError):  # the worker died; `wait` handles this
                     worker.pipe.send(number)
 
     def _read(self, worker: _Worker) -> list[Event]:
@@ -105,7 +105,7 @@ class Processes(Engine):
         return events
 
     def _buried(self, worker: _Worker) -> list[Event]:
-        """A worker ended: another takes its place when there is a block for it."""
+        """Remove a worker that has ended. It is replaced when there is a block to run."""
         reason = worker.end()
         self.workers.remove(worker)
         if worker.key is not None:
@@ -149,11 +149,11 @@ class _Worker:
         self.heard = time.monotonic()
 
     def is_frozen(self, silence: float) -> bool:
-        """Whether it stopped giving signs of life before it was ready; blocks under way have limits of their own."""
+        """Return whether the worker has been silent too long while starting. Running blocks have their own limits."""
         return not self.ready and time.monotonic() - self.heard > silence
 
     def end(self) -> str:
-        """Kill the process, if it still lives; how it ended."""
+        """Kill the process if it is still running. Returns how it ended."""
         self.process.join(1.0 if not self.process.is_alive() else 0.0)
         if self.process.is_alive():
             self.process.kill()
@@ -168,17 +168,17 @@ class _Worker:
 
 
 def serve(pipe: Connection, prepare: Prepare, n_threads: int) -> None:
-    """The life of a worker: get ready, solve blocks, and end when the driver is gone."""
+    """The main function of a worker: prepare the task, solve blocks, and end when the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides
     mouth = threading.Lock()
-    share: list[float | None] = [None]  # of the block under way
+    share: list[float | None] = [None]  # progress of the running block
 
     def send(*message: Any) -> None:
         try:
             with mouth:
                 pipe.send(message)
         except OSError:
-            os._exit(1)  # the driver is gone; what is under way has no use
+            os._exit(1)  # the driver is gone, so the result would not be used
 
     def pulse() -> None:
         while True:

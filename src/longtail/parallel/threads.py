@@ -1,4 +1,4 @@
-"""Blocks on the threads of this process: they share all memory, and cannot be killed."""
+"""Blocks on the threads of this process. Threads share all memory and cannot be killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longtail.parallel.work import Stopped, Work
 
 
 class Threads(Engine):
-    """Runs `task(block, work)`. One thread, or one block, needs no thread of its own: it runs in `wait`."""
+    """Runs `task(block, work)`. With a single thread or a single block, it runs in `wait`, without a new thread."""
 
     killable = False
 
@@ -67,11 +67,11 @@ def solve(
     n_jobs: int | None,
     progress: Callable[[float], None] = lambda share: None,
 ) -> Generator[Any, None, None]:
-    """The results of `task` on all blocks, in the order in which they finish; the first error ends them all.
+    """Yield the results of `task` on all blocks, in the order in which they finish. The first error stops all blocks.
 
     progress : called in the calling thread with the share of the whole work that is done, from 0 to 1.
 
-    Where there are fewer blocks than threads, each block gets several. An error or Ctrl-C stops the blocks that report
-    their progress, and drops those that have not begun.
+    If there are fewer blocks than threads, each block gets several threads. An error or Ctrl-C stops the blocks that
+    report their progress, and drops those that have not begun.
     """
     return dispatch(Threads(task, n_jobs), blocks, progress=progress)

@@ -1,4 +1,4 @@
-"""What a block may use while it is solved."""
+"""The resources of a block while it is solved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Keeper(Protocol):
-    """Where a block can keep how far it is."""
+    """Stores the intermediate state of a block."""
 
     def saved(self) -> Arrays | None: ...
 
@@ -25,7 +25,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the run was stopped from
 
 
 class Work:
-    """What a block may use while it is solved: some threads, a way to report how far it is, and a place to keep it."""
+    """The resources of a block while it is solved: threads, a way to report progress, and a place for its state."""
 
     def __init__(
         self,
@@ -38,27 +38,28 @@ class Work:
         self._keeper = keeper
 
     def report(self, share: float) -> None:
-        """Say which share of the block is done, from 0 to 1. Call it now and then: it ends the block, by raising
-        `Stopped`, when the run was stopped."""
+        """Report the share of the block that is done, from 0 to 1. A solver calls this regularly. If the run was
+        stopped, the call raises `Stopped`, which ends the block."""
         if self._report is not None:
             self._report(share)
 
     def saved(self) -> Arrays | None:
-        """The state that an earlier attempt at this block kept last; None if the block has to start at its beginning.
+        """Return the last state that an earlier attempt at this block saved. None if the block must start from the
+        beginning.
 
-        A solver that uses it must end with the same bytes as one that was never interrupted, so its state includes the
-        random generators and everything else that changes while it runs.
+        A solver that resumes from it must end with the same bytes as one that was never interrupted. The state must
+        therefore include the random generators and everything else that changes while the solver runs.
         """
         return None if self._keeper is None else self._keeper.saved()
 
     def save(self, state: Callable[[], Arrays]) -> None:
-        """Offer the present state. `state` is called only if the last one was kept long enough ago, so a long block may
-        offer its state after every pass. Without a run folder nothing is kept."""
+        """Offer the current state. `state` is called only if no state was saved recently, so a long block may offer its
+        state after every pass. Without a run folder, nothing is saved."""
         if self._keeper is not None:
             self._keeper.save(state)
 
     def keeping(self, keeper: Keeper) -> Work:
-        """The same work with a place to keep states."""
+        """Return the same work with a place to save states."""
         return Work(self.n_threads, self._report, keeper)
 
     def team(self) -> Team:

@@ -1,4 +1,4 @@
-"""Who solves the blocks: `threads`, `processes:4`, `ray` or `ray:ADDRESS`."""
+"""The workers that solve the blocks: `threads`, `processes:4`, `ray` or `ray:ADDRESS`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FORMS = "threads, processes:NUMBER, ray (on this machine) or ray:ADDRESS (of a c
 
 @dataclass(frozen=True)
 class Workers:
-    """A choice of workers, and when a block is given up."""
+    """A choice of workers, and the limits of an attempt at a block."""
 
     kind: str = "threads"
-    count: int | None = None  # of processes; None means one for each core
-    address: str | None = None  # of a Ray cluster; None starts one on this machine
+    count: int | None = None  # number of processes; None means one per core
+    address: str | None = None  # address of a Ray cluster; None starts one on this machine
     limits: Limits = field(default_factory=Limits)
-    save_seconds: float = 5.0  # at least this long between two states of a long block
+    save_seconds: float = 5.0  # least time between two saved states of a long block
 
     @classmethod
     def of(cls, choice: str | Workers | None) -> Workers:
-        """The workers that a text names."""
+        """Return the workers that a text names."""
         if choice is None or isinstance(choice, Workers):
             return choice or cls()
         kind, colon, rest = str(choice).partition(":")
@@ -50,7 +50,7 @@ class Workers:
         return self.kind == "threads"
 
     def engine(self, task: Callable[[Any, Work], Any], prepare: Prepare | None, n_jobs: int | None) -> Engine:
-        """What runs the blocks: `task` in this process, or what `prepare` returns in others."""
+        """Return the engine that runs the blocks: `task` in this process, or the result of `prepare` in others."""
         if self.are_threads or prepare is None:
             return Threads(task, n_jobs)
         if self.kind == "processes":

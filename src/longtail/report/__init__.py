@@ -1,4 +1,4 @@
-"""Reports: the same blocks print as plain text in a terminal and become one self-contained HTML page.
+"""Reports. The same blocks can be printed as plain text or written as one self-contained HTML page.
 
     data = Section("Data", Facts({"Training texts": 48_120}), FrequencyCurve(train_counts))
     print(data)

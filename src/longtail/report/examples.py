@@ -13,7 +13,7 @@ MEANING = {"hit": "predicted and true", "false": "predicted, not true", "missed"
 
 @dataclass(frozen=True)
 class Label:
-    """A label as it is shown: its name, its title, and its score if it was predicted."""
+    """A label in an example: its name, its title, and its score if it was predicted."""
 
     name: str
     title: str = ""
@@ -34,7 +34,7 @@ class Example:
     words: Sequence[tuple[str, float]] = ()
 
     def _marked(self) -> list[tuple[str, Label]]:
-        """Every label to show, each with one of the words of `SIGNS`."""
+        """Return the labels to show. Each has one of the keys of `SIGNS`."""
         true, predicted = {label.name for label in self.true}, {label.name for label in self.predicted}
         shown = [("hit" if label.name in true else "false", label) for label in self.predicted]
         return shown + [("missed", label) for label in self.true if label.name not in predicted]

@@ -140,7 +140,7 @@ class BandBars:
 
 
 def _bar(band: str, metric: str, value: float, x: float, width: float) -> list[str]:
-    """One bar, with its value above it if there is room."""
+    """Draw one bar, with its value above it if there is enough space."""
     if math.isnan(value):
         return []
     height = value * (BOTTOM - TOP)

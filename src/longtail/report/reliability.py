@@ -1,4 +1,4 @@
-"""The reliability diagram of a report: probabilities against what happened, drawn as SVG."""
+"""The reliability diagram of a report: probabilities and observed shares of true labels, drawn as SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from longtail.report.plots import BOTTOM, LEFT, RIGHT, TOP, draw_text, figure, g
 
 @dataclass(frozen=True)
 class ReliabilityDiagram:
-    """One point per bin: its mean probability and its share of hits. True probabilities lie on the diagonal."""
+    """One point per bin: its mean probability and its share of hits. The points of perfectly calibrated probabilities
+    lie on the diagonal."""
 
     found: Reliability
 

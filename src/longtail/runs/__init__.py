@@ -1,4 +1,4 @@
-"""Run folders: what is kept of a training run while it lasts, so that it can go on after any interruption."""
+"""Run folders: they keep the progress of a training run, so that it can resume after an interruption."""
 
 from longtail.runs.data import arrays_of, matrices_of
 from longtail.runs.data import digest_of as digest_of_data

@@ -1,4 +1,4 @@
-"""X and Y of a problem as a folder, which workers on any number of processes open memory-mapped."""
+"""X and Y of a problem as a folder. Any number of worker processes open it memory-mapped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def arrays_of(X: Any, Y: sp.csr_array) -> dict[str, np.ndarray]:
 
 
 def matrices_of(arrays: dict[str, np.ndarray]) -> tuple[Any, sp.csr_array]:
-    """X and Y of `arrays_of`, which share the memory of the arrays."""
+    """Rebuild X and Y from the arrays of `arrays_of`. They share the memory of the arrays."""
     Y = _csr(arrays, "Y")
     return (arrays["X_dense"] if "X_dense" in arrays else _csr(arrays, "X")), Y
 
@@ -49,7 +49,7 @@ def digest_of(X: Any, Y: sp.csr_array) -> str:
 
 
 def write(root: Path, X: Any, Y: sp.csr_array, mark: str) -> None:
-    """Write the data of the run `mark`, unless a sound copy is there."""
+    """Write the data of the run `mark`, unless the folder already has a valid copy."""
     if folder.holds(root, folder.DATA):
         try:
             read(root, mark)
@@ -79,5 +79,5 @@ def read(root: Path, mark: str) -> tuple[Any, sp.csr_array]:
 
 
 def _stored(array: np.ndarray) -> np.ndarray:
-    """The array as a folder can hold it: truth values and small whole numbers as bytes."""
+    """Convert an array to a dtype that a folder can hold: booleans and small integers become bytes."""
     return array.view(np.uint8) if array.dtype.itemsize == 1 else array

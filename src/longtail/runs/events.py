@@ -1,6 +1,7 @@
-"""The log of a run: one JSON object per line, appended by the process that holds the lock, read by anyone at any time.
+"""The log of a run: one JSON object per line. The process that holds the lock appends; any process may read.
 
-The log only informs: which blocks are done is decided by their parts. A line that a crash cut short is passed over.
+The log is only for information. The parts on disk decide which blocks are done. Incomplete lines, which a crash may
+leave, are skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from longtail import sealed
 NAME = "events.jsonl"
 MAX_LINE = 4096
 HEARTBEAT = 1.0  # seconds between two lines about progress
-RECENT = 20  # failures that a summary keeps
+RECENT = 20  # number of failures that a summary keeps
 
 
 class Log:
@@ -31,7 +32,7 @@ class Log:
         self._beat = float("-inf")
         try:
             if os.fstat(self._handle).st_size:
-                os.write(self._handle, b"\n")  # ends the line that a crash may have left
+                os.write(self._handle, b"\n")  # ends an incomplete line that a crash may have left
         except OSError:
             os.close(self._handle)
             raise
@@ -45,7 +46,7 @@ class Log:
             os.write(self._handle, f"{line}\n".encode())
 
     def progress(self, share: float) -> None:
-        """Note the share of the whole work that is done; most calls do nothing."""
+        """Log the share of the whole work that is done. Calls within HEARTBEAT seconds of the last line do nothing."""
         now = time.monotonic()
         if now - self._beat >= HEARTBEAT:
             self._beat = now
@@ -57,24 +58,24 @@ class Log:
 
 @dataclass
 class Summary:
-    """What the log says, in numbers."""
+    """A summary of the log."""
 
     workers: str = ""
     sessions: int = 0  # how often the run was started
-    started: float = 0.0  # when the present session began
+    started: float = 0.0  # when the current session began
     updated: float = 0.0
     share_at_start: float = 0.0
     share: float = 0.0
     finished: bool = False
     retries: int = 0
-    session_blocks: int = 0  # solved in the present session
+    session_blocks: int = 0  # blocks solved in the current session
     seconds: float = 0.0  # spent in blocks, summed over all sessions
     failures: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=RECENT))
-    unsolved: dict[int, str] = field(default_factory=dict)  # block -> why, of the present session
+    unsolved: dict[int, str] = field(default_factory=dict)  # block -> reason, in the current session
 
     @property
     def speed(self) -> float:
-        """Share of the work per second of the present session; 0 if unknown."""
+        """Share of the work per second in the current session, or 0 if it is unknown."""
         elapsed = self.updated - self.started
         return max(0.0, self.share - self.share_at_start) / elapsed if elapsed > 0 else 0.0
 
@@ -84,7 +85,7 @@ class Summary:
 
 
 def summary(root: Path) -> Summary:
-    """The log of the run in `root`; lines that make no sense are passed over."""
+    """Summarise the log of the run in `root`. Invalid lines are skipped."""
     result = Summary()
     for line in _lines(root / NAME):
         try:

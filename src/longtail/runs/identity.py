@@ -1,6 +1,6 @@
-"""What makes two runs the same: library versions, method, parameters, data and plan. Their fingerprint marks all parts.
+"""The identity of a run: library versions, method, parameters, data and plan. Every part stores its fingerprint.
 
-Only runs of the same fingerprint share parts: another data set, parameter or version would give other bytes.
+Only runs with the same fingerprint share parts, because other data, parameters or versions would give other bytes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 import longtail
 
-FORMAT = 1  # of run folders
-VERSIONED = ("numba", "numpy")  # beside longtail: another compiler may round in another way
+FORMAT = 1  # format version of run folders
+VERSIONED = ("numba", "numpy")  # checked in addition to longtail, because another compiler may round differently
 
 Identity = dict[str, dict[str, Any]]  # group -> name -> plain JSON value
 
 
 def versions() -> dict[str, Any]:
-    """Everything whose version can change the bytes of a model."""
+    """Return the versions of all software that can change the bytes of a model."""
     found: dict[str, Any] = {"longtail": longtail.__version__, "run format": FORMAT}
     for package in VERSIONED:
         try:
@@ -33,7 +33,7 @@ def versions() -> dict[str, Any]:
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
-    """A short name for the content of arrays: their types, shapes and bytes."""
+    """Return a hash of the types, shapes and bytes of arrays."""
     total = hashlib.sha256()
     for array in arrays:
         array = np.asarray(array)
@@ -43,7 +43,7 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A parameter as JSON spells it: arrays by their digest, other objects by their text."""
+    """Convert a parameter to a JSON value. Arrays become their digest, other objects their text."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
@@ -65,7 +65,7 @@ def fingerprint(identity: Identity) -> str:
 
 
 def differences(found: Any, wanted: Identity) -> list[str]:
-    """What the run of a folder has otherwise than this one, in words."""
+    """Describe in words how the run in a folder differs from this run."""
     return list(_differences(found if isinstance(found, dict) else {}, wanted))
 
 
@@ -80,7 +80,7 @@ def _differences(found: dict[str, Any], wanted: Identity) -> Iterator[str]:
 
 
 def _called(group: str, name: str) -> str:
-    """A value of the identity in words: `parameters`, `C` is "parameter C"."""
+    """Name a value of the identity in words. For example, `parameters` and `C` give "parameter C"."""
     singular = {"parameters": "parameter ", "settings": "setting ", "data": "data: ", "plan": "plan: "}
     return singular.get(group, "") + name
 

@@ -1,4 +1,4 @@
-"""One process at a time: a lock that ends with its process, however the process ends."""
+"""A lock for one process at a time. It is released when the process ends, even by a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import IO, Self
 
 from longtail.errors import ModelError
 
-PATIENCE = 0.5  # seconds; someone who only looks holds the lock for an instant
+PATIENCE = 0.5  # seconds to retry, because a status query holds the lock for a moment
 _PAUSE = 0.05
 
 if os.name == "nt":
@@ -37,7 +37,7 @@ class Lock:
         self._file: IO[bytes] = open(path, "a+b")  # noqa: SIM115 - open as long as the lock is held
 
     def acquire(self) -> Self:
-        """Take the lock, or raise a ModelError within a second."""
+        """Acquire the lock, or raise ModelError within a second."""
         deadline = time.monotonic() + PATIENCE
         while not self._try():
             if time.monotonic() > deadline:
@@ -66,7 +66,7 @@ class Lock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a living process holds the lock."""
+    """Return whether a running process holds the lock."""
     try:
         file = open(path, "rb" if os.name != "nt" else "r+b")  # noqa: SIM115 - closed below
     except OSError:
@@ -80,7 +80,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Who holds the lock, for a message."""
+    """Describe the process that holds the lock, for a message."""
     try:
         me = json.loads(path.read_bytes()[:4096])
         since = datetime.fromtimestamp(float(me["since"])).strftime("%Y-%m-%d %H:%M:%S")

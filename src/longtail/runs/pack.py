@@ -1,12 +1,12 @@
-"""Arrays in one file: how the parts of a run and the state inside a block are kept.
+"""Several arrays in one file. The parts of a run and the states of unfinished blocks are stored in this format.
 
     LONGTAIL PACK 1\\n     16 bytes
     length                8 bytes, little-endian: of the manifest with its padding
     manifest              sealed JSON: kind, meta data, dtype, shape and offset of every array, size and CRC-32 of all
     arrays                raw, each at a multiple of 64 bytes
 
-A part is many small arrays, and one file costs one flush to disk where a folder would cost one for each array. The same
-rules hold as for folders: written in one step, and every bit is checked before an array is used.
+A part consists of many small arrays. One file needs one flush to disk, while a folder would need one per array. The
+same rules apply as for folders: a file is written in one step, and its checksum is verified before an array is used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MEMBERS = {"kind", "meta", "arrays", "bytes", "crc32"}
 
 
 class Entry(NamedTuple):
-    """Where one array is, counted from the end of the manifest."""
+    """The position of an array, counted from the end of the manifest."""
 
     dtype: str
     shape: list[int]
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 def write(path: Path, kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> int:
-    """Write the file in one step, replacing an older one; the number of bytes."""
+    """Write the file in one step, replacing an older one. Returns the number of bytes."""
     plain = {name: _plain(name, array) for name, array in arrays.items()}
     if len(plain) > MAX_ARRAYS:
         raise ValueError(f"{len(plain)} arrays are more than the {MAX_ARRAYS} that a file may hold")
@@ -69,7 +69,7 @@ def write(path: Path, kind: str, arrays: Mapping[str, np.ndarray], meta: Mapping
 
 
 def read(path: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The verified arrays, read-only and memory-mapped, and the meta data."""
+    """Return the verified arrays, read-only and memory-mapped, and the metadata."""
     with sealed.open_plain(path) as file, sealed.os_errors(path, "cannot be read"):
         total = os.fstat(file.fileno()).st_size
         begin, body = _read_manifest(file, path, kind)
@@ -91,7 +91,7 @@ def read(path: Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 
 def _read_manifest(file: IO[bytes], path: Path, kind: str) -> tuple[int, dict[str, Any]]:
-    """Where the arrays begin, and the manifest, checked."""
+    """Return the position where the arrays begin, and the checked manifest."""
     prefix = file.read(_PREFIX)
     length = int.from_bytes(prefix[len(MAGIC) :], "little")
     if len(prefix) < _PREFIX or prefix[: len(MAGIC)] != MAGIC or length > sealed.MAX_MANIFEST_BYTES:
@@ -117,7 +117,7 @@ def _is_entry(entry: Any, size: int) -> bool:
     dtype, shape, offset = entry
     if len(shape) > 4 or not all(_is_size(number) for number in (*shape, offset)) or offset % ALIGNMENT:
         return False
-    return bool(offset + math.prod(shape) * np.dtype(dtype).itemsize <= size)  # of Python integers: no overflow
+    return bool(offset + math.prod(shape) * np.dtype(dtype).itemsize <= size)  # Python integers do not overflow
 
 
 def _is_size(number: Any) -> bool:
@@ -126,7 +126,7 @@ def _is_size(number: Any) -> bool:
 
 def _plain(name: str, array: np.ndarray) -> np.ndarray:
     array = np.asarray(array)
-    array = np.ascontiguousarray(array).reshape(array.shape)  # NumPy makes a single number a list of one
+    array = np.ascontiguousarray(array).reshape(array.shape)  # ascontiguousarray turns 0-d arrays into 1-d
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     if array.dtype.str not in DTYPES or array.ndim > 4:
         raise ValueError(f"array {name} has dtype {array.dtype} and {array.ndim} dimensions; allowed: {DTYPES}, 4")

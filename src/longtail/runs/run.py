@@ -7,7 +7,7 @@ run/
   data/                   X and Y for workers in other processes, memory-mapped
   parts/
     00000012.part         the solution of block 12
-    00000012.state        how far block 12 is, if it takes long
+    00000012.state        the intermediate state of block 12, if it takes long
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from longtail.runs.events import Log
 from longtail.runs.identity import Identity, differences, fingerprint
 from longtail.runs.lock import Lock
 
-SAVE_COST = 0.03  # share of the time that saving states may take
+SAVE_COST = 0.03  # largest share of the time that saving states may take
 _NUMBER = re.compile(r"(\d{8,})\.(part|state)")
 Arrays = Mapping[str, np.ndarray]
 
 
 class Planned(Protocol):
-    """A block, as far as its place in the plan is concerned."""
+    """The attributes of a block that the plan stores."""
 
     @property
     def number(self) -> int: ...
@@ -54,7 +54,7 @@ B = TypeVar("B", bound=Planned)
 
 
 class Receipt(NamedTuple):
-    """What remains in memory of a part that was written."""
+    """What is kept in memory of a part after it was written."""
 
     block: int
     bytes: int
@@ -62,8 +62,8 @@ class Receipt(NamedTuple):
 
 
 class Parts:
-    """The parts of a run, and the states of its unfinished blocks. Workers use it, too. It needs no lock, since the
-    same block always gives the same bytes."""
+    """The parts of a run, and the states of its unfinished blocks. Workers use this class, too. It needs no lock,
+    because the same block always gives the same bytes."""
 
     def __init__(self, root: Path, mark: str) -> None:
         self.folder = root / "parts"
@@ -73,7 +73,7 @@ class Parts:
         return self.folder / f"{block:08d}.{kind}"
 
     def write(self, block: int, arrays: Arrays, seconds: float) -> Receipt:
-        """Keep the solution of a block; its state is no longer needed."""
+        """Write the solution of a block, and remove its state."""
         meta = {"run": self.mark, "block": block, "seconds": round(float(seconds), 6)}
         size = pack.write(self.path(block), "part", arrays, meta)
         with suppress(OSError):
@@ -81,7 +81,7 @@ class Parts:
         return Receipt(block, size, seconds)
 
     def read(self, block: int) -> tuple[dict[str, np.ndarray], float]:
-        """The verified arrays of a part, memory-mapped, and the seconds that its block took."""
+        """Return the verified arrays of a part, memory-mapped, and the seconds that its block took."""
         arrays, meta = self._read(block, "part")
         return arrays, float(meta["seconds"])
 
@@ -92,7 +92,7 @@ class Parts:
         return arrays, meta
 
     def missing(self, blocks: Sequence[B]) -> list[B]:
-        """The blocks without a sound part. There is a warning for each part that is damaged."""
+        """Return the blocks without a valid part. Warn of each part that is damaged."""
         return [block for block in blocks if not self._is_sound(block.number)]
 
     def _is_sound(self, block: int) -> bool:
@@ -106,11 +106,11 @@ class Parts:
         return True
 
     def warn_of(self, block: int, error: ModelError) -> None:
-        """A part cannot be used; its block is solved again, and the new part replaces it."""
+        """Warn that a part cannot be used. Its block is solved again, and the new part replaces it."""
         warnings.warn(f"{error}; block {block} is solved again", DataWarning, stacklevel=2)
 
     def marks(self) -> set[Any]:
-        """The runs that the sound parts in this folder belong to."""
+        """Return the fingerprints of the runs to which the valid parts in this folder belong."""
         found = set()
         for path in sorted(self.folder.glob("*.part")):
             with suppress(ModelError):
@@ -118,7 +118,7 @@ class Parts:
         return found
 
     def tidy(self) -> None:
-        """Remove what a crash left: temporary files, and states of blocks whose part is there."""
+        """Remove leftovers of a crash: temporary files, and states of blocks that have a part."""
         for path in list(self.folder.iterdir()):
             match = _NUMBER.fullmatch(path.name)
             done = match is not None and match[2] == "state" and path.with_suffix(".part").exists()
@@ -127,19 +127,19 @@ class Parts:
                     path.unlink()
 
     def state(self, block: int, seconds: float) -> State:
-        """Where a block keeps how far it is, at most once in `seconds`."""
+        """Return the state of a block. It is saved at most once in `seconds`."""
         return State(self, block, seconds)
 
 
 class State:
-    """How far one block is: `saved` when it begins, `save` now and then while it is solved."""
+    """The intermediate state of one block. Its solver calls `saved` at the beginning, and `save` from time to time."""
 
     def __init__(self, parts: Parts, block: int, seconds: float) -> None:
         self._parts, self._block, self._pause = parts, block, seconds
         self._next = time.monotonic() + seconds
 
     def saved(self) -> dict[str, np.ndarray] | None:
-        """What `save` kept last; None if there is nothing, or nothing sound."""
+        """Return the last saved state, or None if there is no valid one."""
         if not os.path.lexists(self._parts.path(self._block, "state")):
             return None
         try:
@@ -149,7 +149,7 @@ class State:
             return None
 
     def save(self, state: Callable[[], Arrays]) -> None:
-        """Keep `state()`, if the last time is long enough ago."""
+        """Save `state()`, unless a state was saved recently."""
         begin = time.monotonic()
         if begin < self._next:
             return
@@ -160,7 +160,7 @@ class State:
 
 
 class Run:
-    """A run folder that this process trains in. Use it as a context: the lock ends with it."""
+    """A run folder in which this process trains. It is a context manager, which releases the lock at the end."""
 
     def __init__(self, root: str | os.PathLike[str], identity: Identity, blocks: Sequence[Planned]) -> None:
         self.root = Path(root).absolute()
@@ -201,7 +201,7 @@ class Run:
         return self.root / "data"
 
     def _claim(self) -> None:
-        """Make the folder a run of this identity, or see that it is one."""
+        """Make the folder a run with this identity, or check that it already is one."""
         if folder.holds(self.root, folder.RUN):
             try:
                 meta, _ = folder.contents(self.root, folder.RUN)
@@ -219,7 +219,7 @@ class Run:
         self._write_manifest()
 
     def _repair(self, error: ModelError) -> None:
-        """Every part says which run it is of, so a damaged manifest loses nothing."""
+        """Write a damaged manifest again. This is possible because every part stores the fingerprint of its run."""
         marks = self.parts.marks()
         if not marks <= {self.mark}:
             raise ModelError(error.path, f"{error.reason}; its parts are of another run, so it cannot be made again")

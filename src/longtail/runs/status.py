@@ -1,4 +1,4 @@
-"""How a run is doing, read from its folder by any process at any time."""
+"""The status of a run. Any process can read it from the run folder at any time."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ class Status:
     """The state of a run: `state` is "running", "stopped" or "finished"."""
 
     state: str
-    holder: str | None  # who trains, while it runs
+    holder: str | None  # the process that trains, while the run is running
     identity: dict[str, Any]
     n_blocks: int
     n_done: int
     n_items: int
     bytes: int
-    share: float  # of the work, by cost
+    share: float  # share of the work that is done, by cost
     log: Summary
 
     @property
     def seconds_left(self) -> float | None:
-        """From the speed of the present session; None if the run stands still or the speed is not known yet."""
+        """Estimate from the speed of the current session. None if the run is not running or the speed is unknown."""
         return self.log.seconds_left if self.state == "running" else None
 
     @property
     def silent_seconds(self) -> float:
-        """Since the last line of the log."""
+        """Seconds since the last line of the log."""
         return max(0.0, time.time() - self.log.updated)
 
 
 def within(root: str | os.PathLike[str]) -> list[Path]:
-    """The runs in a folder: itself, or, where a fit consists of several fits, its subfolders. Itself if it has none."""
+    """Return the runs in a folder. A fit that consists of several fits has its runs in subfolders. Otherwise the folder
+    itself is returned."""
     root = Path(root)
     if folder.holds(root, folder.RUN) or not root.is_dir():
         return [root]

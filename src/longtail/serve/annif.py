@@ -1,7 +1,7 @@
-"""Annif's forms: `{"results": [{"uri", "label", "notation", "score"}]}` and the routes of its REST service.
+"""Annif's response format, `{"results": [{"uri", "label", "notation", "score"}]}`, and the routes of its REST service.
 
-A project of Annif is a model here. Annif wants scores from 0 to 1: probabilities where the model has them, else the
-logistic function of the score, which keeps the order but is not calibrated.
+A project of Annif is a model here. Annif expects scores from 0 to 1. They are probabilities if the model has them,
+otherwise the logistic function of the score, which keeps the order but is not calibrated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_LIMIT = 10
 
 
 class Document(Struct):
-    """A text and the identifier that comes back with its suggestions."""
+    """A text and an identifier, which is returned with its suggestions."""
 
     text: str
     document_id: str | None = None
@@ -37,7 +37,7 @@ decode_documents = Decoder(Documents)
 
 
 def results(model: ServedModel, answer: Answer, keep: np.ndarray) -> list[list[dict[str, Any]]]:
-    """Suggestions of each row."""
+    """Return the suggestions for each row."""
     values = answer.probabilities
     if values is None:
         scores = answer.scores.astype(float)
@@ -80,7 +80,7 @@ def _project(model: ServedModel) -> dict[str, Any]:
 
 
 async def suggest(service: Service, request: Request) -> Response:
-    """One text, in a form."""
+    """Suggest labels for one text, which is sent as a form."""
     model = service.model(request)
     if request.media_type != b"application/x-www-form-urlencoded":
         raise HttpError(415, "not_a_form", "send a form: application/x-www-form-urlencoded with text=…")
@@ -95,7 +95,7 @@ async def suggest(service: Service, request: Request) -> Response:
 
 
 async def suggest_batch(service: Service, request: Request) -> Response:
-    """Several texts, in JSON; limit and threshold in the query string."""
+    """Suggest labels for several texts in JSON. Limit and threshold are in the query string."""
     model = service.model(request)
     body: Documents = decode_documents(json_body(request))
     found = await _suggest(service, request, model, [document.text for document in body.documents], request.query)

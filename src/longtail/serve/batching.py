@@ -1,14 +1,14 @@
-"""Requests that arrive together are scored together.
+"""Scores requests that arrive together in one batch.
 
-A request that finds the scorer idle is scored at once, with all others that were read from the network in the same
-round of the event loop. Requests that arrive while a batch is being scored form the next one. So a lone request never
-waits for company, and under load batches grow by themselves: to turn 32 texts into features and to score them costs
-about a third of 32 single calls.
+If the scorer is idle, a request is scored at once, together with all other requests that were read in the same
+iteration of the event loop. Requests that arrive while a batch is being scored form the next batch. A single request
+therefore never waits for others, and under load the batches become larger. Turning 32 texts into features and scoring
+them in one batch costs about a third of 32 single calls.
 
-A batch takes as many rows as are expected to need `BATCH_SECONDS`, judged by the batches before it, so that a request
-with many rows cannot keep others waiting: its rows are scored in several batches, in turn with those of others. A batch
-that needs less than `INLINE_SECONDS` is scored by the event loop itself, since a hand-over to a thread and back costs
-more; a longer one goes to the scoring thread, so that health checks are answered meanwhile.
+A batch has as many rows as are expected to take `BATCH_SECONDS`, estimated from earlier batches. A request with many
+rows therefore does not delay others: its rows are scored in several batches, alternating with the rows of others. A
+batch that takes less than `INLINE_SECONDS` is scored in the event loop, because switching to a thread and back would
+cost more. A longer batch is scored in the scoring thread, so that health checks are answered meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 BATCH_SECONDS = 0.02
 INLINE_SECONDS = 0.005
 MAX_BATCH_ROWS = 256
-ROW_UNITS = 100.0  # a row costs as much as this many characters, or so
+ROW_UNITS = 100.0  # a row costs about as much as this many characters
 SMOOTHING = 0.2
 
 
@@ -79,7 +79,7 @@ class Batcher:
         self.jobs: deque[Job] = deque()
         self.busy_since: float | None = None
         self.n_batches = self.n_rows = 0
-        self._unit_seconds: dict[Any, float] = {}  # by model
+        self._unit_seconds: dict[Any, float] = {}  # per model
         self._scheduled = False
 
     def put(self, job: Job) -> None:
@@ -102,7 +102,8 @@ class Batcher:
             future.add_done_callback(lambda done: self._end(pieces, units, *done.result()))
 
     def _take(self) -> list[Piece]:
-        """The rows of the next batch: of one model, in the order of arrival, each job at most its share."""
+        """Take the rows of the next batch. They are for one model, in the order of arrival. The share of each job is
+        limited."""
         now = time.monotonic()
         while self.jobs and (self.jobs[0].future.done() or self.jobs[0].deadline < now):
             self._drop(self.jobs.popleft())
@@ -168,7 +169,8 @@ def _timed(score: Score, pieces: list[Piece]) -> tuple[list[Any], float]:
 
 
 def _isolated(score: Score, pieces: list[Piece]) -> list[Any]:
-    """Results of all pieces. If the batch fails, each piece is tried alone, so that only the faulty one fails."""
+    """Return the results of all pieces. If the batch fails, each piece is scored separately, so that only the faulty
+    piece fails."""
     try:
         return score(pieces)
     except Exception as error:

@@ -1,8 +1,8 @@
-"""What the processes of the service know of each other: counters, heartbeats and a notice, in shared memory.
+"""Shared memory of the processes of the service: counters, heartbeats and a notice.
 
-The board is an anonymous shared mapping that exists before the workers are forked. Each worker owns one slot and is
-the only one that writes to it, so nothing is locked; a reader adds up all slots. A slot keeps its counts when its
-worker ends and another takes it over, as Prometheus wants of counters.
+The board is an anonymous shared mapping that is created before the workers are forked. Each worker owns one slot, and
+only this worker writes to it, so no lock is needed. A reader adds up all slots. When a worker ends, the next worker in
+its slot continues its counts, because Prometheus expects counters never to decrease.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Slot:
         self["heartbeat"] = time.monotonic()
 
     def take(self, pid: int, generation: int) -> None:
-        """A new worker begins; the counts go on."""
+        """Assign the slot to a new worker, which continues the counts."""
         for name in ("connections", "queued"):
             self[name] = 0
         self["pid"], self["generation"] = pid, generation
@@ -90,13 +90,13 @@ class Board:
 
     def __init__(self, n_slots: int) -> None:
         size = 8 * _WIDTH * n_slots
-        self._memory = mmap.mmap(-1, size + 8 + 2 * NOTICE_BYTES)  # the notice has two pages, and a mark
+        self._memory = mmap.mmap(-1, size + 8 + 2 * NOTICE_BYTES)  # two pages for the notice, and a mark
         table = np.frombuffer(self._memory, np.float64, _WIDTH * n_slots).reshape(n_slots, _WIDTH)
         self.slots = [Slot(row) for row in table]
         self._notice_at = size
 
     def free_slot(self) -> int:
-        """The number of a slot without a worker."""
+        """Return the number of a slot without a worker."""
         return next(i for i, slot in enumerate(self.slots) if slot["state"] == EMPTY)
 
     def live(self, generation: int | None = None) -> list[Slot]:
@@ -106,9 +106,9 @@ class Board:
     # --- the notice --------------------------------------------------------------------------------------------------
 
     def post(self, **facts: Any) -> None:
-        """Make `facts` known to all workers, in place of earlier ones of the same names."""
+        """Publish `facts` to all workers. They replace earlier facts of the same names."""
         text = json.dumps({**self.notice(), **facts}).encode()
-        page = 1 - self._memory[self._notice_at]  # the one that nobody reads now
+        page = 1 - self._memory[self._notice_at]  # the page that is not valid now
         start = self._notice_at + 8 + page * NOTICE_BYTES
         self._memory[start : start + 8 + len(text)] = len(text).to_bytes(8, "little") + text
         self._memory[self._notice_at] = page
@@ -122,7 +122,7 @@ class Board:
     # --- is the service well? ----------------------------------------------------------------------------------------
 
     def faults(self) -> list[str]:
-        """Why the service is not ready; nothing if it is."""
+        """Return the reasons why the service is not ready. The list is empty if it is ready."""
         notice, now = self.notice(), time.monotonic()
         workers = self.live(notice.get("generation"))
         lively = [s for s in workers if s["state"] == READY and now - s["heartbeat"] < STALE and _runs(int(s["pid"]))]
@@ -147,7 +147,7 @@ def _runs(pid: int) -> bool:
 
 
 def memory_of(pid: int) -> int:
-    """Resident bytes of a process; 0 where the system does not tell."""
+    """Return the resident bytes of a process, or 0 if the system does not report them."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE

@@ -1,13 +1,13 @@
-"""One HTTP/1.1 connection: llhttp (the parser of Node.js, by httptools) reads, this class decides what may be read.
+"""One HTTP/1.1 connection. llhttp (the parser of Node.js, through httptools) parses, and this class applies the limits.
 
-Why not a ready-made server. Measured with a route that does nothing, a request costs about 75 µs here, 300 µs in
-uvicorn with a bare ASGI function, 600 µs in FastAPI; scoring one of 32 texts costs about as much as the first. And what
-keeps a service alive in public is decided between socket and application: time limits for headers, bodies and readers,
-what is refused before its body is read, which connection gives way when there are too many, how connections end when
-the service is replaced. docs/guides/serving.md has the figures.
+Why there is no ready-made server: with a route that does nothing, a request costs about 75 µs here, 300 µs in uvicorn
+with a bare ASGI function, and 600 µs in FastAPI. Scoring one of 32 texts costs about 75 µs. A public service also needs
+control between the socket and the application: time limits for headers, bodies and slow readers, refusals before the
+body is read, closing of idle connections when there are too many, and closing of connections when the service is
+replaced. docs/guides/serving.md has the figures.
 
-A request is routed when its headers are complete. Whatever can be refused then is refused then: unknown routes, wrong
-tokens, bodies that are too large, and scoring while the queue is full.
+A request is routed when its headers are complete. It is refused at this point if possible: for an unknown route, a
+wrong token, a body that is too large, or a full queue.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 SMALL_BODY = 1 << 16  # a refused body of this size is read to its end, and the connection stays open
 HELD = 1 << 16  # bytes of later requests that are kept while one is answered
 LINGER = 1.0  # seconds that a client gets to read a refusal before its unread body resets the connection
-DISCARDED = 1 << 22  # bytes that it may send meanwhile
-PATIENCE = 0.002  # seconds; a shorter pause after a refusal is none
+DISCARDED = 1 << 22  # bytes that the client may send during this time
+PATIENCE = 0.002  # seconds; shorter pauses after a refusal are skipped
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"inference-header-content-length")
 
 
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self.client = ""
         self.parser = httptools.HttpRequestParser(self)
-        self.incoming: Request | None = None  # whose body is being read
+        self.incoming: Request | None = None  # the request whose body is being read
         self.ready: deque[Request] = deque()  # complete, or streaming; to be answered in this order
         self.answering: Request | None = None
         self.task: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         self.in_headers = False
         self.head_bytes = 0
         self.served = 0
-        self.since = self.loop.time()  # of the current state
+        self.since = self.loop.time()  # start of the current state
         self.eof = False
         self.lingering = False
         self.discarded = 0
@@ -100,10 +100,10 @@ class Connection(asyncio.Protocol):
         self._feed(data)
 
     def _refuse_quickly(self, data: bytes) -> bool:
-        """Whether `data` is exactly one request to be scored, which was refused without parsing it.
+        """Refuse `data` without parsing it if it is exactly one scoring request. Returns whether it was refused.
 
-        In an overload most requests are refused, and what that costs is taken from those that are not. Whatever is not
-        plainly one whole request takes the usual way.
+        In an overload, most requests are refused, and the time for refusals is not available for scoring. All other
+        data is parsed as usual.
         """
         if self.in_headers or self.incoming is not None or self.ready or not is_one_scoring_request(data):
             return False
@@ -117,7 +117,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _pace(self) -> None:
-        """After a refusal: read a client that hammers on more slowly."""
+        """After a refusal, read more slowly from a client that keeps sending."""
         delay = self.service.refusal_delay()
         if delay > PATIENCE:
             self.transport.pause_reading()
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
         if self.incoming is not None and self.incoming.stream is not None:
             self.incoming.stream.end(HttpError(400, "incomplete", "the connection was closed within the body"))
         owed = self.answering is not None or self.ready or self.held  # half-closed: the client still reads
-        return bool(owed and not self.lingering)  # else asyncio closes the connection
+        return bool(owed and not self.lingering)  # if False, asyncio closes the connection
 
     def pause_writing(self) -> None:
         self.unread_since = self.loop.time()
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
     # --- answering ---------------------------------------------------------------------------------------------------
 
     def _next(self) -> None:
-        """Begin the next answer, or wait for the next request."""
+        """Start the next answer, or wait for the next request."""
         if self.answering is not None or self.transport.is_closing():
             return
         if self.ready:
@@ -323,7 +323,7 @@ class Connection(asyncio.Protocol):
             return HttpError(500, "internal", "internal error; the log of the service has more").response(style)
 
     async def _send_stream(self, request: Request, response: Response, chunks: AsyncIterator[bytes]) -> bool:
-        """Whether the connection must be closed afterwards."""
+        """Send a stream. Returns whether the connection must be closed afterwards."""
         chunked = self.parser.get_http_version() == "1.1"
         self.transport.write(head(response, None, close=not chunked or not request.keep_alive, chunked=chunked))
         try:
@@ -333,14 +333,14 @@ class Connection(asyncio.Protocol):
                     await self.writable.wait()
         except Exception:
             log.exception("error in the stream of %s", request.path)
-            self.transport.abort()  # a stream without its end: the client must see that something is missing
+            self.transport.abort()  # without the end of the stream, the client sees that something is missing
             return True
         if chunked:
             self.transport.write(b"0\r\n\r\n")
         return not chunked
 
     def _refuse(self, fault: HttpError) -> None:
-        """The last answer of the connection: the rest of what the client sends is not read."""
+        """Send the last answer of the connection. Further data from the client is not read."""
         request = self.incoming
         style = "v2" if request is not None and request.path.startswith("/v2") else "v1"
         response = fault.response(style)
@@ -352,7 +352,8 @@ class Connection(asyncio.Protocol):
         self._close(unread=True)
 
     def _close(self, *, unread: bool) -> None:
-        """End the connection. To close a socket with unread data resets it, and the client may lose its answer."""
+        """End the connection. Closing a socket with unread data would reset it, and the client could lose its
+        answer."""
         if not unread or self.eof:
             self.transport.close()
             return
@@ -366,7 +367,7 @@ class Connection(asyncio.Protocol):
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Called several times a second: end what takes too long."""
+        """Called several times a second. Ends requests and connections that take too long."""
         limits = self.limits
         if self.lingering:
             if now - self.since > LINGER:
@@ -390,13 +391,13 @@ class Connection(asyncio.Protocol):
             self.transport.close()
 
     def end(self) -> None:
-        """The service stops: close an idle connection now; `_answer` closes a busy one."""
+        """Called when the service stops. Closes an idle connection now. `_answer` closes a busy one later."""
         if self.answering is None and not self.ready and self.incoming is None and not self.in_headers:
             self.transport.close()
 
 
 def _split(url: bytes) -> tuple[str, bytes]:
-    """Path, decoded, and query string."""
+    """Return the decoded path and the query string."""
     try:
         parsed: Any = httptools.parse_url(url)
         path = unquote((parsed.path or b"/").decode("ascii"), errors="strict")

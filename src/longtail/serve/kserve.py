@@ -2,8 +2,8 @@
 
 Inputs: `text` (BYTES, [n]), or `dense` (FP32 or FP64, [n, features]), or a sparse matrix in CSR form as `indptr`
 (INT64, [n + 1]), `indices` (INT32 or INT64, [entries]) and `values` (FP32 or FP64, [entries]). Outputs, all [n, k]:
-`labels` (BYTES), `columns` (INT32), `scores` (FP32) and, where the model has them, `probabilities` (FP32). The
-parameter `top_k` chooses k.
+`labels` (BYTES), `columns` (INT32), `scores` (FP32) and, if the model has them, `probabilities` (FP32). The parameter
+`top_k` sets k.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ async def infer(service: Service, request: Request) -> Response:
 
 
 def _parts(request: Request) -> tuple[bytes, bytes]:
-    """The JSON of the body, and the tensors that follow it in binary form."""
+    """Return the JSON of the body, and the binary tensors that follow it."""
     length = request.headers.get(HEADER)
     if length is None:
         return request.body, b""

@@ -1,4 +1,4 @@
-"""What the service refuses, and how long it waits: the one home of every limit and its default."""
+"""All limits of the service and their defaults."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from longtail.errors import InputError
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the service. Sizes are per request, connections and queues per service, times in seconds.
+    """Limits of the service. Sizes apply to a request, connections and queues to the whole service. Times are in
+    seconds.
 
     Parameters
     ----------
     max_body : int
-        Bytes of a request body; more is answered by 413 before it is read.
+        Bytes of a request body. A larger body is refused with 413 before it is read.
     max_header : int
         Bytes of all request headers together (431).
     max_url : int
@@ -30,23 +31,23 @@ class Limits:
     max_labels : int
         Labels in an allow or deny list.
     max_connections : int
-        Open connections. At the limit, the one that has waited longest without a request is closed.
+        Open connections. At the limit, the connection that has been idle longest is closed.
     max_queue : int
-        Requests that wait to be scored; further ones are answered by 503 at once.
+        Requests that wait to be scored. Further requests are refused with 503 at once.
     max_queue_bytes : int
-        Bytes of bodies that are being read or wait to be scored, all requests together.
+        Bytes of all bodies that are being read or wait to be scored.
     header_timeout : float
-        To send the headers of a request.
+        Time that a client has to send the headers of a request.
     body_timeout : float
-        To send the body. In a stream: without receiving anything.
+        Time that a client has to send the body. In a stream: longest time without receiving any data.
     write_timeout : float
-        Without the client reading anything of its answer.
+        Longest time in which the client reads nothing of its answer.
     keep_alive : float
-        That an idle connection is kept.
+        Time after which an idle connection is closed.
     request_timeout : float
-        That a request may wait to be scored.
+        Longest time that a request may wait to be scored.
     drain_timeout : float
-        That requests under way have to finish after SIGTERM.
+        Time that requests have to finish after SIGTERM.
     """
 
     max_body: int = 8 << 20
@@ -74,7 +75,7 @@ class Limits:
                 raise InputError(f"the limit {field.name} must be a number above 0; got {value!r}")
 
     def shared_by(self, workers: int) -> Limits:
-        """What one of several worker processes may take of the limits that count for the whole service."""
+        """Return the limits of one worker process. Limits of the whole service are divided among the workers."""
         whole = ("max_connections", "max_queue")
         parts = {name: max(1, -(-getattr(self, name) // workers)) for name in whole}
         parts["max_queue_bytes"] = max(self.max_body, self.max_queue_bytes // workers)

@@ -1,13 +1,13 @@
-"""The process that the user starts: it loads the models, forks the workers, and keeps both in order.
+"""The process that the user starts. It loads the models, forks the workers, and replaces both when necessary.
 
-Workers are forked from the loaded master, so they share its memory: a model, its index and its vocabulary exist once,
-however many workers there are. The master runs no threads and no event loop.
+Workers are forked after the master has loaded the models, so they share its memory: a model, its index and its
+vocabulary exist only once for all workers. The master runs no threads and no event loop.
 
-Reload. When the manifest of a model folder changes, or on SIGHUP, a child process of its own first reads and tries the
-new model. If the model is damaged, or reading it ends the child, nothing else happens: the old one goes on, and the
-reason is shown by `/ready` and counted in `/metrics`. Otherwise the master reads it, forks new workers, and retires the
-old ones as soon as the new ones accept connections. The listening sockets stay open all the time, and each worker knows
-one version only, so no request fails and no answer mixes two models.
+Reload. When the manifest of a model folder changes, or on SIGHUP, a separate child process first reads and tests the
+new model. If the model is damaged, or if reading it ends the child, the old model stays in use. `/ready` then shows the
+reason, and `/metrics` counts the failure. Otherwise the master reads the model, forks new workers, and retires the old
+workers as soon as the new ones accept connections. The listening sockets stay open all the time, and each worker has
+only one version of a model. So no request fails, and no answer mixes two models.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from longtail.serve.worker import RETIRE, STOP, Worker
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.2  # between two looks at the folders
+LOOK_SECONDS = 0.2  # seconds between two checks of the folders
 RETRY_SECONDS = (2.0, 60.0)  # first and longest pause before a refused folder is tried again
-SLOW_RESTARTS = 5  # workers that die within a second of their start, after which the master waits before each
+SLOW_RESTARTS = 5  # after this many workers that died within a second, the master waits before each restart
 Signature = tuple[int, int, int] | None
 
 
 @dataclass
 class Source:
-    """A folder, what its manifest looked like when the served model was read, and when to look at it again."""
+    """A model folder, the signature of its manifest when the model was read, and the time of the next check."""
 
     path: Path
     loaded: Signature = None
@@ -58,7 +58,7 @@ class Source:
         return found.st_mtime_ns, found.st_ino, found.st_size
 
     def is_new(self, now: float) -> bool:
-        """Whether there is a model that was neither read nor, lately, refused."""
+        """Return whether the folder has a model that was neither read nor recently refused."""
         seen = self.look()
         if seen is None or seen == self.loaded:
             return False
@@ -164,7 +164,7 @@ class Master:
         if self.stopping:
             return
         self.stopping = True
-        self.announce("stopping: requests under way are answered")
+        self.announce("stopping: requests in progress are answered")
         for listener in self.listeners:
             listener.close()
         if self.trial is not None:
@@ -193,7 +193,7 @@ class Master:
         self.children[pid] = Child(number, self.generation, time.monotonic())
 
     def _work(self, number: int) -> None:
-        """In the child; never returns."""
+        """Run a worker in the child process. Never returns."""
         code = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -209,7 +209,7 @@ class Master:
         except BaseException:
             log.exception("worker %d ended by an error", os.getpid())
         finally:
-            os._exit(code)  # not the master's own clean-up
+            os._exit(code)  # skips the clean-up of the master
 
     def _reap(self) -> None:
         while True:
@@ -240,7 +240,7 @@ class Master:
             self._fork()
 
     def _retire_old(self) -> None:
-        """Old workers stop when as many new ones accept connections."""
+        """Stop old workers when as many new workers accept connections."""
         fresh = [slot for slot in self.board.live(self.generation) if slot["state"] == READY]
         if len(fresh) < self.n_workers:
             return
@@ -268,7 +268,7 @@ class Master:
                 self._begin_trial(names)
 
     def _begin_trial(self, names: list[str]) -> None:
-        """Read the models in a child process, to see whether they can be read."""
+        """Test in a child process whether the models can be read."""
         signatures = {name: self.folders[name].look() for name in names}
         reader, writer = os.pipe()
         pid = os.fork()
@@ -335,11 +335,11 @@ class Master:
         source.refused, source.retry_at = signature, time.monotonic() + source.pause
         notice = self.board.notice()
         self.board.post(reloads_refused=notice.get("reloads_refused", 0) + 1, reload_error=f"{name}: {fault[:500]}")
-        self.announce(f"the new model {name} is refused, the old one goes on: {fault}")
+        self.announce(f"the new model {name} is refused, the old one stays in use: {fault}")
 
 
 def _fault(name: str, path: Path) -> str | None:
-    """Why the model cannot be served, if so."""
+    """Return the reason why the model cannot be served, or None."""
     try:
         ServedModel.load(name, path)
     except ModelError as error:

@@ -1,4 +1,4 @@
-"""Requests, answers and refusals, as the routes see them."""
+"""Requests, responses and errors, as the routes use them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class Response:
-    """An answer: its body as bytes, or as a stream of them."""
+    """A response. Its body is bytes, or a stream of bytes."""
 
     body: bytes | AsyncIterator[bytes] = b""
     status: int = 200
@@ -50,7 +50,7 @@ class Response:
 
 
 class HttpError(Exception):
-    """A refusal. `code` is for programs, the message for people; `field` is the part of the body that is at fault."""
+    """An error response. `code` is for programs, the message for people. `field` is the invalid part of the body."""
 
     def __init__(
         self, status: int, code: str, message: str, *, field: str | None = None, headers: Headers = ()
@@ -63,7 +63,7 @@ class HttpError(Exception):
         return {"code": self.code, "message": self.message, **({"field": self.field} if self.field else {})}
 
     def response(self, style: str = "v1") -> Response:
-        """`style` "v2" is the form of the Open Inference Protocol, where the error is a text."""
+        """Return the response. The `style` "v2" follows the Open Inference Protocol, where the error is a text."""
         said: Any = self.message if style == "v2" else self.body()
         return Response(encode({"error": said}), self.status, JSON, self.headers)
 
@@ -72,12 +72,12 @@ QUEUE_IS_FULL = "the queue is full; try again later"
 
 
 def overloaded(message: str) -> HttpError:
-    """The service has as much to do as it may take on."""
+    """Return the error for an overloaded service."""
     return HttpError(503, "overloaded", message, headers=[(b"retry-after", b"1")])
 
 
 class Route(Protocol):
-    """What is done for one kind of request."""
+    """The handler of one kind of request, and its properties."""
 
     @property
     def name(self) -> str: ...
@@ -93,7 +93,7 @@ class Route(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One request. The body of a route that streams is read with `lines`; of all others it is whole in `body`."""
+    """One request. Routes that stream read the body with `lines`. For all others, `body` holds the whole body."""
 
     method: str
     path: str
@@ -110,7 +110,7 @@ class Request:
     size: int = 0
     reserved: int = 0
     stream: Stream | None = None
-    admitted: bool = False  # holds a place in the queue
+    admitted: bool = False  # whether it has a place in the queue
 
     @property
     def query(self) -> dict[str, str]:
@@ -126,18 +126,18 @@ class Request:
 
 
 class Stream:
-    """The lines of a body that are read while it arrives, with back-pressure: about `HIGH` bytes wait at most."""
+    """The lines of a body, which are read while it arrives. With back-pressure, at most about `HIGH` bytes wait."""
 
     HIGH = 1 << 18
 
     def __init__(self, pause: Callable[[], None], resume: Callable[[], None], max_line: int) -> None:
         self.ended = False
-        self.waits = False  # for the client: not while its lines are scored, or it does not read its answers
+        self.waits = False  # whether it waits for the client, and not for scoring or for the client to read its answers
         self.fault: HttpError | None = None
         self.max_line = max_line
         self._lines: deque[bytes] = deque()
         self._tail = b""  # a line whose end has not arrived
-        self._waiting = 0  # bytes
+        self._waiting = 0  # waiting bytes
         self._pause, self._resume = pause, resume
         self._news = asyncio.Event()
 
@@ -162,7 +162,7 @@ class Stream:
         self._news.set()
 
     async def lines(self, most: int) -> list[bytes]:
-        """The next lines that are not blank, at least one and at most `most`; none at the end of the body."""
+        """Return the next lines that are not blank, at least one and at most `most`. Empty at the end of the body."""
         while not self._lines and not self.ended and self.fault is None:
             self._waiting = len(self._tail)
             self._resume()

@@ -1,4 +1,4 @@
-"""The OpenAPI document: schemas made of the classes in schema.py, and examples that run as they stand."""
+"""The OpenAPI document: schemas generated from the classes in schema.py, and examples that can be run unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ERROR = {
             "properties": {
                 "code": {"type": "string", "description": "For programs."},
                 "message": {"type": "string", "description": "For people."},
-                "field": {"type": "string", "description": "The part of the body that is at fault."},
+                "field": {"type": "string", "description": "The invalid part of the body."},
             },
         }
     },
@@ -34,7 +34,7 @@ OBJECT = {"type": "object"}
 
 
 def document(models: Iterable[ServedModel], limits: Limits) -> dict[str, Any]:
-    """The document of the service with these models."""
+    """Return the OpenAPI document of the service with these models."""
     served = list(models)
     _, schemas = msgspec.json.schema_components(
         [PredictRequest, PredictResponse, ExplainRequest, ExplainResponse], ref_template=REF
@@ -46,7 +46,7 @@ def document(models: Iterable[ServedModel], limits: Limits) -> dict[str, Any]:
         "info": {
             "title": "longtail",
             "version": longtail.__version__,
-            "description": "The best labels among very many, for texts and rows, with the reasons.",
+            "description": "Predicts the best of many labels for texts and rows, with explanations.",
         },
         "paths": _paths(served),
         "components": {
@@ -71,18 +71,18 @@ def _paths(served: list[ServedModel]) -> dict[str, Any]:
     v2 = _example_v2(served[0]) if served else {}
     predict_examples = {
         "plain": {"summary": "The three best labels", "value": {**rows, "top_k": 3}},
-        "explained": {"summary": "With the reasons", "value": {**rows, "top_k": 2, "explain": True}},
-        "annif": {"summary": "In Annif's form", "value": {**rows, "top_k": 3, "format": "annif"}},
+        "explained": {"summary": "With explanations", "value": {**rows, "top_k": 2, "explain": True}},
+        "annif": {"summary": "In Annif's format", "value": {**rows, "top_k": 3, "format": "annif"}},
     }
     line = b'{"text": "%s"}\n' % EXAMPLE_TEXT.encode()
     paths: dict[str, Any] = {
         "/v1/models": {"get": _operation("listModels", "The models of this service")},
-        "/v1/models/{name}": {"get": _operation("describeModel", "What a model is made of", [name])},
+        "/v1/models/{name}": {"get": _operation("describeModel", "Facts about a model", [name])},
         "/v1/models/{name}/predict": {
             "post": {
                 **_operation("predict", "The best labels of texts or rows", [name], ref="PredictResponse", scores=True),
                 "description": "With Content-Type application/x-ndjson: one object per line in, one per line out, "
-                "for streams of any length; top_k and threshold then stand in the address.",
+                "for streams of any length; top_k and threshold are then query parameters.",
                 "requestBody": {
                     "required": True,
                     "content": {
@@ -108,18 +108,18 @@ def _paths(served: list[ServedModel]) -> dict[str, Any]:
                 [
                     name,
                     _query("q", "Part of a name or title.", {"type": "string"}),
-                    _query("band", "Only frequent, middling or rare labels.", {"enum": ["head", "torso", "tail"]}),
+                    _query("band", "Only frequent, medium or rare labels.", {"enum": ["head", "torso", "tail"]}),
                     _query("sort", "The order.", {"enum": ["frequency", "name", "quality"]}),
-                    _query("offset", "Leave out so many.", {"type": "integer", "minimum": 0}),
+                    _query("offset", "Skip this many labels.", {"type": "integer", "minimum": 0}),
                     _query("limit", "How many.", {"type": "integer", "minimum": 0, "maximum": 200}),
-                    _query("label", "Exactly this one, with its strongest features.", {"type": "string"}),
+                    _query("label", "Only this label, with its strongest features.", {"type": "string"}),
                 ],
             )
         },
         "/v1/projects": {"get": _operation("annifProjects", "The models, as Annif lists projects")},
         "/v1/projects/{name}/suggest": {
             "post": {
-                **_operation("annifSuggest", "Suggestions as Annif gives them", [name], scores=True),
+                **_operation("annifSuggest", "Suggestions in Annif's format", [name], scores=True),
                 "requestBody": {
                     "required": True,
                     "content": {
@@ -183,7 +183,7 @@ def _operation(
     if scores:
         said |= {"408": "Too slow.", "413": "The body is too large.", "415": "The body has another type."}
     if scores or busy:
-        said["503"] = "Too much to do; see Retry-After."
+        said["503"] = "The service is overloaded; see Retry-After."
     for status, text in said.items():
         responses[status] = {"description": text, "content": failure}
     if busy:

@@ -1,4 +1,4 @@
-"""The page at `/` and the documentation at `/docs`: files of the package, nothing from elsewhere."""
+"""The page at `/` and the documentation at `/docs`. They use only files of the package, no external resources."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""A model made ready for serving: loaded once, rows or texts in, the best labels out.
+"""A model that is loaded for serving. It takes rows or texts and returns the best labels.
 
-`score` is what the batching queue calls: it takes rows of several requests and answers all of them with one
-prediction.
+The batching queue calls `score`, which takes the rows of several requests and answers all of them with one prediction.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ GOLDEN = ("the quick brown fox jumps over the lazy dog", "")  # texts of the tri
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The best labels of some rows: column numbers, scores and, where the model has them, probabilities."""
+    """The best labels of some rows: column numbers, scores and, if the model has them, probabilities."""
 
     labels: np.ndarray
     scores: np.ndarray
@@ -39,7 +38,7 @@ class Answer:
 
 
 class ServedModel:
-    """A loaded model with its name in the service. Nothing of it changes after `load`."""
+    """A loaded model with its name in the service. It does not change after `load`."""
 
     def __init__(self, name: str, clf: Any, version: str, card: store.Card | None, n_bytes: int = 0) -> None:
         self.name, self.clf, self.version = name, clf, version
@@ -50,10 +49,10 @@ class ServedModel:
 
     @classmethod
     def load(cls, name: str, folder: str | os.PathLike[str]) -> ServedModel:
-        """The verified model of `folder`, with its kernels compiled and a trial prediction made.
+        """Load and verify the model of `folder`, compile its kernels and make a test prediction.
 
-        It is read into memory, which the workers share: a file that is overwritten in place would change a mapped
-        model under their hands, and one that is cut short would end them.
+        The model is read into memory, which the workers share. It is not memory-mapped: overwriting a mapped file
+        would change the model while it is used, and truncating it would end the workers.
         """
         path = Path(folder)
         version = store.model_id(path)
@@ -65,7 +64,7 @@ class ServedModel:
         return served
 
     def warm_up(self) -> None:
-        """Compile or load every kernel of the prediction path, and see that the model answers."""
+        """Compile or load every kernel of the prediction path, and check that the model gives finite scores."""
         rows: Any = list(GOLDEN) if self.takes_texts else sp.csr_array((2, self.n_features), dtype=np.float32)
         top = self.clf.predict_topk(rows, k=min(5, self.n_labels))
         if not np.isfinite(top.scores).all():
@@ -96,11 +95,11 @@ class ServedModel:
     # --- prediction --------------------------------------------------------------------------------------------------
 
     def features(self, rows: Any) -> sp.csr_array:
-        """Texts or rows as a canonical matrix."""
+        """Convert texts or rows to a canonical matrix."""
         return self.model.text_features.transform(rows) if isinstance(rows, list) else rows
 
     def best(self, rows: Any, k: int, allow: np.ndarray | None = None) -> Answer:
-        """The k best labels of each row. Among the columns of `allow`, they are ranked by score."""
+        """Return the k best labels of each row. With `allow`, only these columns are ranked, by score."""
         if allow is not None:
             return self._best_of(self.features(rows), k, allow)
         top = self.model.predict_topk(self.features(rows), k, n_jobs=1)  # the rows are canonical: no further checks
@@ -112,7 +111,7 @@ class ServedModel:
         return Answer(allow[order].astype(np.int32), np.take_along_axis(scores, order, axis=1), None)
 
     def column(self, label: Any) -> int:
-        """The column of the label with this name, or InputError."""
+        """Return the column of the label with this name. Raise InputError if there is none."""
         numbered = self.labels.dtype.kind in "iu"
         if numbered and isinstance(label, str) and re.fullmatch(r"-?\d{1,18}", label):
             label = int(label)
@@ -126,7 +125,7 @@ class ServedModel:
 
     @cached_property
     def _sorted(self) -> np.ndarray | None:
-        """Columns in the order of their names; None if names are of several types."""
+        """Columns in the order of their names. None if the names have several types."""
         if self.labels.dtype.kind in "iuU" or all(isinstance(name, str) for name in self.labels):
             return np.argsort(self.labels, kind="stable")
         return None
@@ -135,7 +134,7 @@ class ServedModel:
 
     @cached_property
     def search_text(self) -> tuple[str, np.ndarray]:
-        """Names and titles of all labels, one per line in lower case, and where each line begins."""
+        """Names and titles of all labels, one per line in lower case, and the position where each line begins."""
         titles = self.card.titles or [""] * self.n_labels
         lines = [f"{name} {title}".lower().replace("\n", " ") for name, title in zip(self.labels, titles, strict=True)]
         starts = np.zeros(len(lines) + 1, np.int64)
@@ -144,7 +143,7 @@ class ServedModel:
 
     @cached_property
     def by_frequency(self) -> np.ndarray:
-        """Columns, the most frequent first; in their order where frequencies are not known."""
+        """Columns, the most frequent first. In column order if frequencies are not known."""
         frequency = self.card.frequency
         return np.arange(self.n_labels) if frequency is None else np.argsort(-frequency, kind="stable")
 
@@ -157,7 +156,7 @@ class ServedModel:
         return np.select([found["head"], found["torso"]], [0, 1], default=2).astype(np.int8)
 
     def find(self, query: str, band: int | None, order: str) -> np.ndarray:
-        """The columns of the labels with `query` in their name or title, in the wanted order."""
+        """Return the columns of the labels with `query` in their name or title, in the given order."""
         columns = np.arange(self.n_labels) if order == "name" else self.by_frequency
         if order == "quality" and self.card.quality is not None:
             quality = np.nan_to_num(self.card.quality, nan=-1.0)
@@ -185,7 +184,7 @@ class ServedModel:
     # --- explanations ------------------------------------------------------------------------------------------------
 
     def spans(self, text: str, terms: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-        """Where each term stands in the text, in characters; nothing for features that are no terms."""
+        """Return the positions of each term in the text, in characters. Features that are not terms have none."""
         counter = getattr(self.model.text_features, "_counter", None)
         lowered = text.lower() if getattr(counter, "lowercase", True) else text
         if counter is None or len(lowered) != len(text):
@@ -197,7 +196,7 @@ class ServedModel:
 
 
 def _card(folder: Path, version: str, n_labels: int) -> store.Card | None:
-    """The card of the model. A model can be served without, so a damaged one is only reported."""
+    """Return the card of the model. A model can be served without a card, so a damaged card is only logged."""
     try:
         card = store.read_card(folder, version)
     except ModelError as error:
@@ -223,7 +222,7 @@ def _word_spans(text: str, terms: Sequence[str], token: re.Pattern[str]) -> dict
 
 
 def score(pieces: list[Piece]) -> list[Any]:
-    """Answers to all pieces, which are of one model, by as few predictions as there are kinds of rows."""
+    """Answer all pieces, which are for one model. There is one prediction for each kind of rows."""
     answers: list[Any] = [None] * len(pieces)
     for kind in (list, sp.csr_array):
         plain = [i for i, each in enumerate(pieces) if each.job.allow is None and isinstance(each.job.rows, kind)]
@@ -259,7 +258,7 @@ def _cut(answer: Answer, start: int, stop: int, k: int) -> Answer:
 
 
 def parse_models(words: Sequence[str]) -> dict[str, Path]:
-    """Names and folders from the words of the command line: FOLDER, or NAME=FOLDER."""
+    """Return names and folders from the arguments of the command line: FOLDER, or NAME=FOLDER."""
     table: dict[str, Path] = {}
     for word in words:
         name, _, folder = word.rpartition("=")

@@ -1,4 +1,4 @@
-"""The addresses of the service, and the answers of its own protocol (`/v1`)."""
+"""The routes of the service, and the handlers of its own protocol (`/v1`)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _rows(body: PredictRequest, model: ServedModel, service: Service) -> Any:
 async def best_labels(
     service: Service, request: Request, model: ServedModel, given: Any, body: PredictRequest
 ) -> tuple[Answer, np.ndarray]:
-    """The best labels, and which of them to show."""
+    """Return the best labels, and which of them to show."""
     k = rows.check_top_k(body.top_k, service.limits)
     allow = None if body.allow is None else rows.columns(body.allow, model, service.limits, "$.allow")
     deny = rows.columns(body.deny or (), model, service.limits, "$.deny")
@@ -152,7 +152,7 @@ async def explain(service: Service, request: Request) -> Response:
 
 
 def explained(model: ServedModel, row: Any, column: int, top: int) -> Explained:
-    """Why a row has its score, with the places of its words."""
+    """Explain the score of a row, with the positions of its words."""
     found = model.clf.explain(row, column=column, top=top)
     terms = [share.feature for share in found.contributions]
     places = model.spans(row, terms) if isinstance(row, str) else {}
@@ -215,7 +215,7 @@ async def describe(service: Service, request: Request) -> Response:
 
 
 def _curve(frequency: np.ndarray | None) -> list[list[float]] | None:
-    """Rank and frequency at some forty ranks, evenly on a logarithmic scale."""
+    """Return rank and frequency at about forty ranks, evenly spaced on a logarithmic scale."""
     if frequency is None or not len(frequency):
         return None
     ranked = np.sort(frequency)[::-1]
@@ -302,7 +302,7 @@ async def openapi(service: Service, request: Request) -> Response:
 
 
 class Routes:
-    """Addresses and their endpoints. `{name}` stands for the third part of an address; nothing else varies."""
+    """Paths and their endpoints. `{name}` is the third part of a path. There are no other variable parts."""
 
     def __init__(self, table: Mapping[str, Mapping[str, Endpoint]]) -> None:
         self.table = {tuple(path.strip("/").split("/")): dict(methods) for path, methods in table.items()}

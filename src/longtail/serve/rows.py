@@ -1,4 +1,4 @@
-"""Rows of a request as the model takes them: every check of what strangers send stands here."""
+"""Converts the rows of a request to the form that the model takes. All checks of the request's content are here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check_top_k(top_k: int, limits: Limits) -> int:
 
 
 def texts(given: str | list[str], model: ServedModel, limits: Limits, field: str = "$.texts") -> list[str]:
-    """Texts for a model that reads texts."""
+    """Check texts for a model that reads texts."""
     if not model.takes_texts:
         raise bad(f"the model {model.name} was trained on rows of numbers and cannot read texts; send rows", field)
     found = [given] if isinstance(given, str) else given
@@ -48,7 +48,7 @@ def texts(given: str | list[str], model: ServedModel, limits: Limits, field: str
 
 
 def sparse(given: Sequence[SparseRow], model: ServedModel, limits: Limits, field: str = "$.rows") -> sp.csr_array:
-    """A canonical matrix of sparse rows, in any order of their features."""
+    """Make a canonical matrix of sparse rows, whose features may be in any order."""
     check_count(len(given), limits)
     indptr = np.zeros(len(given) + 1, np.int64)
     for i, row in enumerate(given):
@@ -66,7 +66,7 @@ def sparse(given: Sequence[SparseRow], model: ServedModel, limits: Limits, field
 
 
 def matrix(values: np.ndarray, indices: np.ndarray, indptr: np.ndarray, model: ServedModel, field: str) -> sp.csr_array:
-    """A canonical matrix of a CSR triple with sound row pointers."""
+    """Make a canonical matrix of CSR arrays whose row pointers are valid."""
     outside = (indices < 0) | (indices >= model.n_features)
     if outside.any():
         raise bad(f"index {indices[outside][0]} is not between 0 and {model.n_features - 1:,}", field)
@@ -86,7 +86,7 @@ def matrix(values: np.ndarray, indices: np.ndarray, indptr: np.ndarray, model: S
 
 
 def dense(given: list[list[float]], model: ServedModel, limits: Limits, field: str = "$.dense") -> sp.csr_array:
-    """A canonical matrix of dense rows."""
+    """Make a canonical matrix of dense rows."""
     check_count(len(given), limits)
     for i, row in enumerate(given):
         if len(row) != model.n_features:
@@ -101,7 +101,7 @@ def dense_array(array: np.ndarray, model: ServedModel, field: str) -> sp.csr_arr
 
 
 def columns(given: Sequence[Any], model: ServedModel, limits: Limits, field: str) -> np.ndarray:
-    """Column numbers of labels, rising."""
+    """Return the column numbers of labels, in increasing order."""
     if len(given) > limits.max_labels:
         raise bad(f"{len(given):,} labels are more than {limits.max_labels:,}", field)
     found = set()
@@ -114,6 +114,6 @@ def columns(given: Sequence[Any], model: ServedModel, limits: Limits, field: str
 
 
 def units(rows: Any) -> np.ndarray:
-    """What each row costs, for the batching queue."""
+    """Return the cost of each row, for the batching queue."""
     sizes = [len(text) for text in rows] if isinstance(rows, list) else 2 * np.diff(rows.indptr)
     return np.asarray(sizes, np.float64) + ROW_UNITS

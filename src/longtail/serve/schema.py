@@ -1,4 +1,4 @@
-"""The bodies of requests and answers. The OpenAPI document is made of these classes."""
+"""The bodies of requests and responses. The OpenAPI document is generated from these classes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class PredictRequest(Struct, forbid_unknown_fields=True):
     """What to predict: exactly one of texts, rows and dense."""
 
     texts: Annotated[str | list[str] | None, Meta(description="One text or several.")] = None
-    rows: Annotated[list[SparseRow] | None, Meta(description="Sparse rows, for a model of numbers.")] = None
+    rows: Annotated[list[SparseRow] | None, Meta(description="Sparse rows, for a model trained on numbers.")] = None
     dense: Annotated[list[list[float]] | None, Meta(description="Dense rows, a number for every feature.")] = None
     top_k: Annotated[Positive, Meta(description="How many labels per row.")] = 5
     threshold: Annotated[
         float | None,
-        Meta(description="Leave out labels with a lower probability; or score, if the model has no probabilities."),
+        Meta(description="Leave out labels with a lower probability (or score, if the model has no probabilities)."),
     ] = None
     allow: Annotated[list[str | int] | None, Meta(description="Only these labels, ranked by score.")] = None
     deny: Annotated[list[str | int] | None, Meta(description="Not these labels.")] = None
     explain: Annotated[bool, Meta(description="Add the features behind each score.")] = False
-    details: Annotated[bool, Meta(description="Add what the model's card knows: titles and frequency bands.")] = False
+    details: Annotated[bool, Meta(description="Add facts from the model's card: titles and frequency bands.")] = False
     format: Annotated[Literal["longtail", "annif"], Meta(description="The form of the answer.")] = "longtail"
 
 
 class Share(Struct):
-    """The part of a feature in a score. `spans` are the places of the feature in the text, in characters."""
+    """The contribution of a feature to a score. `spans` are the positions of the feature in the text, in characters."""
 
     feature: str
     value: float
@@ -48,7 +48,7 @@ class Share(Struct):
 
 
 class Explained(Struct):
-    """Why a row has its score for a label."""
+    """The explanation of the score of a row for a label."""
 
     label: str | int | float | bool
     score: float
@@ -77,7 +77,7 @@ class PredictResponse(Struct):
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):
-    """One text or row, and the label to explain; without a label, the best one."""
+    """One text or row, and the label to explain. Without a label, the best label is explained."""
 
     text: str | None = None
     row: SparseRow | None = None
@@ -87,7 +87,7 @@ class ExplainRequest(Struct, forbid_unknown_fields=True):
 
 
 class ExplainResponse(Struct):
-    """The explanation, and the strongest features of the label whatever the text."""
+    """The explanation, and the strongest features of the label in general."""
 
     model: str
     version: str
@@ -105,7 +105,7 @@ class StreamLine(Struct, forbid_unknown_fields=True):
 
 
 class Decoder:
-    """JSON to one of the classes above, or a refusal that names the field."""
+    """Decodes JSON to one of the classes above. An invalid body raises an HttpError that names the field."""
 
     def __init__(self, form: Any) -> None:
         self._decode = msgspec.json.Decoder(form).decode
@@ -128,7 +128,7 @@ decode_line = Decoder(StreamLine)
 
 
 def json_body(request: Request) -> bytes:
-    """The body, if it says that it is JSON."""
+    """Return the body if its content type is JSON. Otherwise raise HttpError."""
     refuse_compressed(request)
     if request.media_type != b"application/json":
         raise HttpError(415, "not_json", "send JSON, with the header Content-Type: application/json")

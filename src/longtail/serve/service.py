@@ -1,4 +1,4 @@
-"""The service inside one worker process: connections, the queue, who may ask, and what is counted."""
+"""The service inside one worker process: connections, the queue, access control and counters."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICK = 0.25  # seconds between two looks at all connections
-REFUSALS_PER_SECOND = 2000  # refusals cost time that scoring needs; a client that hammers on is read more slowly
+TICK = 0.25  # seconds between two checks of all connections
+REFUSALS_PER_SECOND = 2000  # above this rate, clients are read more slowly, because refusals take time from scoring
 Handler = Callable[["Service", Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask. `hosts` are the names that the service answers to (all if empty): a page of a stranger whose name
-    was made to point here sends its own."""
+    """Access control. `hosts` are the host names for which the service answers; if it is empty, all names are accepted.
+    This prevents DNS rebinding, where the host name of a foreign web page points to this service."""
 
     tokens: tuple[bytes, ...] = ()
     hosts: frozenset[str] = frozenset()
@@ -57,12 +57,12 @@ class Access:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A route: what it is called in the metrics, and how it is treated."""
+    """A route: its name in the metrics, its handler and its properties."""
 
     name: str
     call: Handler
-    public: bool = False  # answered without token
-    scores: bool = False  # takes a place in the queue
+    public: bool = False  # whether it needs no token
+    scores: bool = False  # whether it takes a place in the queue
     style: str = "v1"
     streams_ndjson: bool = False
 
@@ -89,7 +89,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line decides."""
+    """The settings from the command line."""
 
     limits: Limits = field(default_factory=Limits)
     access: Access = field(default_factory=Access)
@@ -97,7 +97,7 @@ class Settings:
 
 
 class Service:
-    """One worker's half of the service; the connections call it."""
+    """The service of one worker. The connections call it."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ class Service:
         self.batcher = Batcher(score, loop, executor)
         self.routes = ROUTES
         self.connections: set[Connection] = set()
-        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # those without a request, longest first
+        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # connections without a request, longest idle first
         self.draining = False
         self.closes_idle = False
-        self.pending = 0  # scoring requests that were admitted and not answered
+        self.pending = 0  # scoring requests that were admitted and are not answered yet
         self.pending_bytes = 0
         self._next_refusal = 0.0
         self._log_lines: list[str] = []
@@ -146,7 +146,7 @@ class Service:
         self.waiting.pop(connection, None)
 
     def tick(self) -> None:
-        """Several times a second: end what takes too long, show that this worker lives, write the log."""
+        """Called several times a second. Ends what takes too long, updates the heartbeat and writes the log."""
         now = self.loop.time()
         for connection in list(self.connections):
             connection.tick(now)
@@ -160,11 +160,11 @@ class Service:
         self.flush_log()
 
     def begin(self) -> None:
-        """Counts of the slot go on where an earlier worker left them."""
+        """Start with the counts that an earlier worker left in the slot."""
         self._before = self.slot["batches"], self.slot["batched_rows"]
 
     def drain(self, *, close_idle: bool) -> None:
-        """Take no new requests on idle connections; those under way are answered."""
+        """Stop taking new requests on idle connections. Requests in progress are answered."""
         self.draining, self.closes_idle = True, close_idle
         self.slot["state"] = DRAINING
         if close_idle:
@@ -174,7 +174,7 @@ class Service:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def route(self, request: Request) -> Bound:
-        """The endpoint of a request, or a refusal; nothing of the body is known yet."""
+        """Return the endpoint of a request, or raise HttpError. The body has not been read yet."""
         found, request.params = self.routes.find(request.path)
         endpoint = (found or {}).get("GET" if request.method == "HEAD" else request.method)
         self.access.check(request, public=endpoint is not None and endpoint.public)
@@ -204,7 +204,7 @@ class Service:
         return self.pending >= self.limits.max_queue
 
     def model(self, request: Request) -> ServedModel:
-        """The model that the address names: looked up in the table, never on disk."""
+        """Return the model that the path names. It is looked up in the table of models, never on disk."""
         name = request.params["name"]
         model = self.models.get(name)
         if model is None:
@@ -213,7 +213,7 @@ class Service:
         return model
 
     def reserve(self, request: Request, n_bytes: int) -> None:
-        """Memory for a body, within what all bodies together may take."""
+        """Reserve memory for a body, within the limit for all bodies together."""
         more = n_bytes - request.reserved
         if self.pending_bytes + more > self.limits.max_queue_bytes:
             self.slot["rejected"] += 1
@@ -230,7 +230,7 @@ class Service:
             request.admitted = False
 
     async def best(self, request: Request, model: ServedModel, rows: Any, k: int, allow: Any = None) -> Answer:
-        """The k best labels of each row, scored together with other requests."""
+        """Return the k best labels of each row. They are scored together with other requests."""
         job = Job(
             model=model,
             rows=rows,
@@ -250,7 +250,7 @@ class Service:
         return Answer(labels, scores, probabilities)
 
     async def in_thread(self, task: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of work that takes long, done by the scoring thread."""
+        """Run a long task in the scoring thread and return its result."""
         return await self.loop.run_in_executor(self.executor, task, *arguments)
 
     # --- what happened -----------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Service:
             self._write_log(request.client, f"{request.method} {request.path}", status, n_bytes, seconds)
 
     def refused(self, request: Request | None, client: str, fault: HttpError) -> None:
-        """A connection was ended by a refusal."""
+        """Count and log a connection that was ended by an error."""
         self.slot.count("none", fault.status, 0.0)
         if self.settings.access_log:
             self._write_log(
@@ -272,12 +272,12 @@ class Service:
             )
 
     def refused_quickly(self) -> None:
-        """A request was refused because the queue was full, without being parsed."""
+        """Count a request that was refused without parsing because the queue was full."""
         self.slot["rejected"] += 1
         self.slot.count("none", 503, 0.0)
 
     def refusal_delay(self) -> float:
-        """How long a connection is not read after a refusal for overload."""
+        """Return how long a connection is not read after it was refused because of overload."""
         now = self.loop.time()
         self._next_refusal = max(now, self._next_refusal) + 1 / REFUSALS_PER_SECOND
         return min(self._next_refusal - now, 1.0)
@@ -286,7 +286,7 @@ class Service:
         shown = line if line.isprintable() else line.encode("unicode_escape").decode()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         self._log_lines.append(f"{stamp} {client} {shown[:200]} {status} {n_bytes} {1000 * seconds:.1f}ms\n")
-        if len(self._log_lines) > 10_000:  # nobody reads standard error: lose lines, not memory
+        if len(self._log_lines) > 10_000:  # if standard error is not read, drop lines to limit memory
             del self._log_lines[:5_000]
 
     def flush_log(self) -> None:

@@ -1,7 +1,7 @@
 """Predictions for a stream of rows: one JSON object per line in, one per line out, in the same order.
 
-The body is read while answers are written, so its length does not matter, and a client that reads slowly is read from
-slowly. A line that cannot be scored gets an error in its place; the stream goes on.
+The body is read while answers are written, so it may have any length. If a client reads its answers slowly, the service
+reads from it slowly. A line that cannot be scored is answered by an error, and the stream continues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from longtail.serve.predictor import ServedModel
 from longtail.serve.schema import SparseRow, StreamLine, decode_line, refuse_compressed
 from longtail.serve.service import Service
 
-LINES = 64  # scored together
+LINES = 64  # lines that are scored together
 
 
 def predict_stream(service: Service, request: Request, model: ServedModel) -> Response:
@@ -76,7 +76,7 @@ async def _answers(
 
 
 def _row(line: bytes, model: ServedModel, service: Service) -> tuple[StreamLine | None, Any]:
-    """The line, and its row or what is wrong with it."""
+    """Return the line, and its row or the error in it."""
     found: StreamLine | None = None
     try:
         found = decode_line(line)

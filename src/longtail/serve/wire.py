@@ -1,4 +1,4 @@
-"""Answers as bytes, and the one request that is recognised without being parsed."""
+"""Converts responses to bytes, and recognises scoring requests without parsing them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _date = (0, b"")
 
 
 def date_header() -> bytes:
-    """The current time as HTTP spells it, made once a second."""
+    """Return the current time in the format of HTTP. It is computed once a second."""
     global _date
     now = int(time.time())
     if _date[0] != now:
@@ -47,7 +47,7 @@ def head(response: Response, length: int | None, *, close: bool, chunked: bool) 
 
 
 def _queue_full() -> bytes:
-    """The refusal of a full queue, with a place for the date."""
+    """Return the response for a full queue, with a placeholder for the date."""
     response = overloaded(QUEUE_IS_FULL).response()
     body = cast(bytes, response.body)
     made = head(response, len(body), close=False, chunked=False).replace(b"%", b"%%")
@@ -58,7 +58,7 @@ QUEUE_FULL = _queue_full()
 
 
 def is_one_scoring_request(data: bytes) -> bool:
-    """Whether `data` is plainly one whole request to be scored, and nothing else."""
+    """Return whether `data` is exactly one complete scoring request."""
     if not data.startswith(SCORING):
         return False
     start, found, body = data.partition(b"\r\n\r\n")

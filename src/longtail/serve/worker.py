@@ -1,4 +1,4 @@
-"""One worker process: accepts connections on the shared sockets until it is told to stop."""
+"""A worker process. It accepts connections on the shared sockets until it is told to stop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from longtail.serve.predictor import ServedModel
 from longtail.serve.service import TICK, Service, Settings
 
 ACCEPTS = 16  # connections taken at a time
-EVEN = 4  # connections that a worker may have more than the least busy one before it lets others go first
-EVEN_PAUSE = 0.002  # seconds that it waits then
-SWITCH_SECONDS = 0.001  # between the scoring thread and the event loop; Python's own 5 ms would show in every answer
+EVEN = 4  # a worker with this many connections more than the least busy worker lets other workers accept first
+EVEN_PAUSE = 0.002  # seconds that it waits in this case
+SWITCH_SECONDS = 0.001  # switch interval of Python's threads; the default of 5 ms would delay every answer
 RETIRE, STOP = signal.SIGUSR1, signal.SIGTERM  # stop accepting; the same, and close idle connections
 
 
@@ -43,7 +43,7 @@ class Worker:
         self.master = os.getppid()
 
     def run(self) -> None:
-        gc.freeze()  # what was loaded before the fork stays: the collector need not touch, and so copy, its pages
+        gc.freeze()  # otherwise the collector would write to, and so copy, the shared pages
         sys.setswitchinterval(SWITCH_SECONDS)
         asyncio.run(self._serve())
 
@@ -56,7 +56,7 @@ class Worker:
             self._stop_by: float | None = None
             loop.add_signal_handler(RETIRE, self.stop, False)
             loop.add_signal_handler(STOP, self.stop, True)
-            for name in (signal.SIGHUP, signal.SIGINT):  # for the master; a terminal sends SIGINT to all of us
+            for name in (signal.SIGHUP, signal.SIGINT):  # the master handles them; a terminal sends SIGINT to all
                 loop.add_signal_handler(name, lambda: None)
             for listener in self.listeners:
                 listener.setblocking(False)
@@ -70,7 +70,7 @@ class Worker:
     # --- accepting ---------------------------------------------------------------------------------------------------
 
     def _accept(self, listener: socket.socket, polite: bool) -> None:
-        """Take the next connections, unless other workers have fewer: they are awake, too."""
+        """Accept the next connections, unless other workers have fewer connections. They are woken up, too."""
         if polite and len(self.service.connections) > self._fewest() + EVEN:
             self.loop.remove_reader(listener)
             self.loop.call_later(EVEN_PAUSE, self._resume, listener)
@@ -95,7 +95,7 @@ class Worker:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                self.loop.remove_reader(listener)  # out of handles: let some connections end first
+                self.loop.remove_reader(listener)  # out of file handles; wait until some connections end
                 self.loop.call_later(1.0, self._resume, listener)
                 return
             connected.setblocking(False)
@@ -114,7 +114,7 @@ class Worker:
     # --- stopping ----------------------------------------------------------------------------------------------------
 
     def stop(self, close_idle: bool) -> None:
-        """Take what has connected already, and nothing more; answer what is under way, then end."""
+        """Accept the connections that are already waiting, but no others. Answer requests in progress, then end."""
         for listener in self.listeners:
             self.loop.remove_reader(listener)
             self._take(listener, 1024 if close_idle else 0)
@@ -126,7 +126,7 @@ class Worker:
     def _tick(self) -> None:
         self.service.tick()
         if os.getppid() != self.master and self._stop_by is None:
-            self.stop(True)  # the master is gone: nobody would start us again, or stop us
+            self.stop(True)  # the master is gone, so nobody would restart or stop this worker
         if self._stop_by is not None and not self._tasks:
             if not self.service.connections:
                 self.stopped.set()

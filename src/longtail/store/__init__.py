@@ -1,4 +1,5 @@
-"""Model folders: what a model is on disk. `longtail.folder` knows files and checksums, this room their meaning."""
+"""Model folders: how models are stored on disk. `longtail.folder` handles files and checksums. This package handles
+their content."""
 
 from longtail.store.card import Card, read_card, write_card
 from longtail.store.model import Provenance, model_id, model_size, read_model, write_model

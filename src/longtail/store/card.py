@@ -1,7 +1,7 @@
-"""What is known of a model beside its weights: the data, the metrics, how often each label occurs and is found.
+"""The card of a model: facts about its data, its metrics, and the frequency and quality of each label.
 
-A card is a folder `card` in the model's folder. It names the model that it was made for, and counts only for that one:
-the card of an earlier model in the same place is ignored.
+A card is the folder `card` in the model's folder. It stores the id of its model and is valid only for that model. The
+card of an earlier model in the same folder is ignored.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ NAME = "card"
 
 @dataclass(frozen=True, eq=False)
 class Card:
-    """What is known of the model `model_id`; everything else may be absent.
+    """Facts about the model `model_id`. Every other field may be absent.
 
     data         facts about the training data, for people: name -> text or number
     metrics      metrics.Evaluation.as_dict() on rows that were not trained on
     reliability  "predicted", "observed" and "count" of bins of predicted probabilities
     examples     texts to try
-    titles       of each label
-    frequency    training rows of each label
-    quality      of each label: the share of its test rows among whose best labels it is; NaN without test rows
+    titles       the title of each label
+    frequency    the number of training rows of each label
+    quality      for each label, the share of its test rows that have it among their best labels; NaN without test rows
     """
 
     model_id: str
@@ -45,7 +45,7 @@ class Card:
 
 
 def write_card(model: str | os.PathLike[str], card: Card) -> None:
-    """Put the card into the folder of its model, replacing an earlier one in one step."""
+    """Write the card into the folder of its model, replacing an earlier card in one step."""
     arrays: dict[str, np.ndarray] = {}
     if card.titles is not None:
         packed = content.pack_strings(card.titles)
@@ -65,7 +65,8 @@ def write_card(model: str | os.PathLike[str], card: Card) -> None:
 
 
 def read_card(model: str | os.PathLike[str], model_id: str) -> Card | None:
-    """The verified card of the model in this folder; None if it has none, or only that of another model."""
+    """Return the verified card of the model in this folder. None if there is no card, or only the card of another
+    model."""
     root = Path(model) / NAME
     if not folder.holds(root, CARD):
         return None

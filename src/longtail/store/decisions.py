@@ -1,4 +1,4 @@
-"""Calibrator, thresholds and rules <-> arrays and JSON values."""
+"""Conversion of calibrator, thresholds and rules to arrays and JSON values, and back."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from longtail.models import Calibrator, Model, Rules, Thresholds
 from longtail.models.calibrator import Coefficients
 from longtail.store.meta import member
 
-MAX_DEPTH = 2**31 - 1  # candidates per row
+MAX_DEPTH = 2**31 - 1  # largest number of candidates per row
 
 
 def to_arrays(model: Model) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays, and the members `calibrator`, `thresholds` and `rules`; None for what the model lacks."""
+    """Return the arrays, and the members `calibrator`, `thresholds` and `rules`. A member is None if the model does not
+    have it."""
     arrays: dict[str, np.ndarray] = {}
     meta: dict[str, Any] = {"calibrator": None, "thresholds": None, "rules": None}
     if model.calibrator is not None:

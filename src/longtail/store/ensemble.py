@@ -1,4 +1,4 @@
-"""EnsembleModel <-> arrays: the arrays of every member, with a prefix of its own, and the weights."""
+"""Conversion of an EnsembleModel to arrays and back: the arrays of every member, with a prefix, and the weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_MEMBERS = 16
 
 
 def to_arrays(model: EnsembleModel, root: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of the model, and its own meta data."""
+    """Return the arrays of the model and its metadata."""
     arrays: dict[str, np.ndarray] = {"member_weights": model.weights.astype(np.float64)}
     members = []
     for number, each in enumerate(model.members):
@@ -36,7 +36,7 @@ def to_arrays(model: EnsembleModel, root: Path) -> tuple[dict[str, np.ndarray], 
 def from_arrays(
     arrays: dict[str, np.ndarray], meta: dict[str, Any], n_labels: int, n_features: int, bias: float, where: Path
 ) -> dict[str, Any]:
-    """Members and weights, checked."""
+    """Return the members and weights, after checks."""
     described = member(meta, "members", list, where)
     if not 1 <= len(described) <= MAX_MEMBERS or not all(isinstance(each, dict) for each in described):
         raise ModelError(where, f"members must be a list of 1 to {MAX_MEMBERS} descriptions")

@@ -1,4 +1,5 @@
-"""HashedModel <-> arrays: packed weights by feature, and the table of hashes with the seeds that it follows from."""
+"""Conversion of a HashedModel to arrays and back: packed weights by feature, the seeds of the hashes, and their
+table."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MODEL = HashedModel
 
 
 def to_arrays(model: HashedModel, root: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of the model, and its own meta data."""
+    """Return the arrays of the model and its metadata."""
     buckets, hashes = model.buckets, model.hashes
     if not isinstance(buckets, LinearBuckets):
         raise ModelError(
@@ -36,7 +37,7 @@ def to_arrays(model: HashedModel, root: Path) -> tuple[dict[str, np.ndarray], di
 def from_arrays(
     arrays: dict[str, np.ndarray], meta: dict[str, Any], n_labels: int, n_features: int, bias: float, where: Path
 ) -> dict[str, Any]:
-    """Hashes and bucket classifiers, checked."""
+    """Return the hashes and bucket classifiers, after checks."""
     n_buckets = member(meta, "n_buckets", int, where)
     link, aggregate = member(meta, "link", str, where), member(meta, "aggregate", str, where)
     if link not in LINKS or aggregate not in AGGREGATES:
@@ -70,7 +71,7 @@ def _weights(arrays: dict[str, np.ndarray], where: Path) -> dict[str, np.ndarray
 
 
 def _check_buckets(buckets: LinearBuckets, n_features: int, where: Path) -> None:
-    """Refuse packed weights that no kernel could trust."""
+    """Raise ModelError if the packed weights are invalid, because kernels do not check them."""
     ends, codes, columns = buckets.ends.view(np.int64), buckets.codes, buckets.columns
     if not (np.isfinite(buckets.steps).all() and (buckets.steps > 0).all()):
         raise ModelError(where, "W_steps must be finite and above 0")

@@ -1,4 +1,4 @@
-"""LinearModel <-> arrays: W by label."""
+"""Conversion of a LinearModel to arrays and back. W is stored by label."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODEL = LinearModel
 
 
 def to_arrays(model: LinearModel, root: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays of the model, and no meta data of its own."""
+    """Return the arrays of the model. It has no metadata of its own."""
     W = _canonical(model.W)
     arrays = {
         "W_data": W.data.astype(np.float32, copy=False),
@@ -29,7 +29,7 @@ def to_arrays(model: LinearModel, root: Path) -> tuple[dict[str, np.ndarray], di
 def from_arrays(
     arrays: dict[str, np.ndarray], meta: dict[str, Any], n_labels: int, n_features: int, bias: float, where: Path
 ) -> dict[str, Any]:
-    """W, checked, and the bias."""
+    """Return W, after checks, and the bias."""
     shape = (n_labels, n_features + (bias > 0))
     data, indices, indptr = (
         content.take(arrays, name, dtype, 1, where)
@@ -47,7 +47,8 @@ def _canonical(W: sp.csr_array) -> sp.csr_array:
 
 
 def _csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
-    """SciPy wants both index arrays of one type: the short `indptr` is copied rather than the long `indices`."""
+    """Make a CSR array. SciPy needs both index arrays to have one type, so the short `indptr` is copied, and the long
+    `indices` is not."""
     if len(indices) <= np.iinfo(np.int32).max:
         indptr = indptr.astype(np.int32)
     else:

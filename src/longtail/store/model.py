@@ -1,4 +1,7 @@
-"""Model <-> folder: meta data, names and text pipeline. The arrays of each kind are in linear.py and hashed.py."""
+"""Writing models to folders and reading them back: metadata, names and text pipeline.
+
+linear.py, hashed.py and ensemble.py convert the arrays of each kind of model.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ KINDS: dict[str, Any] = {
     "linear": linear,
     "hashed": hashed,
     "ensemble": ensemble,
-}  # member `model` -> how to write and read it
+}  # member `model` -> functions that write and read it
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a model comes from: the method, its parameters as plain JSON values, and the record of its training."""
+    """The origin of a model: the method, its parameters as plain JSON values, and its training record."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +70,7 @@ def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenan
             raise ModelError(root, f"cannot save {found} as text pipeline; use TextFeatures")
         pipeline, meta["text_features"] = model.text_features.to_arrays()
         arrays |= pipeline
-        own_names: Any = getattr(model.text_features, "get_feature_names_out", list)()  # hashing has none
+        own_names: Any = getattr(model.text_features, "get_feature_names_out", list)()  # absent if features are hashed
         if meta["feature_names"] and list(own_names) == list(model.feature_names or ()):
             _drop_names(arrays, "feature")  # the pipeline holds the same names
             meta["feature_names"] = None
@@ -78,7 +81,7 @@ def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenan
 
 
 def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Model, Provenance]:
-    """The verified model of the folder `path`, and where it comes from."""
+    """Return the verified model of the folder `path`, and its provenance."""
     root = Path(path)
     arrays, meta = folder.read(root, folder.MODEL, mmap=mmap)
     where = root / folder.MODEL.manifest
@@ -117,8 +120,8 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
 
 
 def model_id(path: str | os.PathLike[str]) -> str:
-    """A short name for the content of the model in the folder `path`: equal for equal models, however long their
-    training took."""
+    """Return a short identifier of the content of the model in the folder `path`. Equal models have equal identifiers,
+    even if their training times differ."""
     meta, files = folder.contents(path, folder.MODEL)
     training = meta.get("training")
     if isinstance(training, dict):
@@ -129,12 +132,12 @@ def model_id(path: str | os.PathLike[str]) -> str:
 
 
 def model_size(path: str | os.PathLike[str]) -> int:
-    """Bytes on disk of the model in the folder `path`."""
+    """Return the bytes on disk of the model in the folder `path`."""
     return folder.size(path, folder.MODEL)
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON spells it: NumPy's numbers (from a grid, say) are numbers, too."""
+    """Convert a parameter to a JSON value. NumPy numbers, for example from a parameter grid, become Python numbers."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -175,7 +178,7 @@ def _drop_names(arrays: dict[str, np.ndarray], owner: str) -> None:
 def _unpack_names(arrays: dict[str, np.ndarray], owner: str, kind: Any, count: int, where: Path) -> np.ndarray | None:
     if kind is None:
         return None
-    if kind == "range" and owner == "label":  # n_labels was compared with W; n_features may lie
+    if kind == "range" and owner == "label":  # n_labels was compared with W; n_features is not verified
         return np.arange(count)
     if kind == "str":
         utf8 = content.take(arrays, f"{owner}_names_utf8", "|u1", 1, where)

@@ -1,4 +1,4 @@
-"""Which methods and parameters `tune` tries. Defaults stay in the estimators; here is only what differs from them."""
+"""The methods and parameters that `tune` tries. Only values that differ from the estimators' defaults are listed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from longtail.matrix import row_squares
 
-# The first ones are tried even if the budget is small.
+# The first candidates are tried even if the budget is small.
 CANDIDATES: list[tuple[str, dict[str, Any]]] = [
     ("one-vs-all", {}),
     ("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0}),
@@ -21,11 +21,11 @@ CANDIDATES: list[tuple[str, dict[str, Any]]] = [
     ("one-vs-all", {"C": 1.0, "positive_weight": 3.0}),
     ("one-vs-all", {"C": 1 / 3}),
 ]
-UNIT = 0.01  # rows whose lengths differ less than this share from their mean count as of equal length
+UNIT = 0.01  # rows have equal lengths if all lengths differ from their mean by less than this share
 
 
 def candidates(methods: list[str], X: sp.csr_array) -> list[tuple[str, dict[str, Any]]]:
-    """Methods and parameters to try; rows of different lengths are also tried with `normalize`."""
+    """Return the methods and parameters to try. If the rows have different lengths, `normalize` is tried, too."""
     found = [(method, params) for method, params in CANDIDATES if method in methods]
     found += [(method, {}) for method in methods if method not in dict(CANDIDATES)]
     if not equal_lengths(X):

@@ -2,12 +2,12 @@
 
 Candidates are methods with parameters. All of them are trained on a part of the rows and scored on the same held-out
 rows. The better half continues with twice as many rows, and so on, until the last ones are trained on all rows that are
-not held out. The time of a fit is taken to grow as its number of rows. The first trial tells how many candidates the
-budget allows, and a step begins only if its candidates are expected to end within the budget; otherwise the best ones
-are compared once more on as many rows as there is time for.
+not held out. The time of a fit is assumed to be proportional to its number of rows. The first trial determines how many
+candidates the budget allows. A step begins only if its candidates are expected to finish within the budget. Otherwise
+the best candidates are compared once more, on as many rows as the remaining time allows.
 
-scikit-learn's HalvingGridSearchCV searches the parameters of one estimator and has no budget; Optuna's pruners need
-scores during a fit. Neither continues after an interruption by itself.
+scikit-learn's HalvingGridSearchCV searches the parameters of one estimator and has no time budget. Optuna's pruners
+need scores during a fit. Neither resumes after an interruption by itself.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from longtail.metrics import evaluate
 from longtail.metrics.table import align
 from longtail.tuning.candidates import candidates
 
-K = 5  # of the default metric, nDCG@5
+K = 5  # the default metric is nDCG@K
 HELD_OUT = 0.2
-MAX_HELD_OUT = 10_000  # rows
-MIN_ROWS = 500  # of the first step
-FINALISTS = 2  # candidates of the last step, at least
+MAX_HELD_OUT = 10_000  # largest number of held-out rows
+MIN_ROWS = 500  # least number of training rows of the first step
+FINALISTS = 2  # least number of candidates in the last step
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Trial:
     """One candidate trained on some rows.
 
     method, params : what was trained
-    n_rows : training rows
+    n_rows : number of training rows
     score : the metric on the held-out rows
     seconds : wall time of the fit and the prediction
     """
@@ -61,11 +61,11 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuning:
-    """What `tune` found.
+    """The result of `tune`.
 
-    trials : in the order in which they were tried
+    trials : the trials, in the order in which they were made
     metric : the name of the score
-    n_held_out : rows that the score was measured on
+    n_held_out : number of rows on which the score was measured
     """
 
     trials: tuple[Trial, ...]
@@ -79,11 +79,11 @@ class Tuning:
         return max((trial for trial in self.trials if trial.n_rows == most), key=lambda trial: trial.score)
 
     def estimator(self, **more: Any) -> ExtremeClassifier:
-        """The winner, not trained, with further parameters such as `calibrate=True`."""
+        """Return the best candidate as an untrained estimator, with further parameters such as `calibrate=True`."""
         return METHODS[self.best.method](**{**self.best.params, **more})
 
     def command(self, data: str, model: str = "MODEL") -> str:
-        """The command that trains the winner."""
+        """Return the command that trains the best candidate."""
         options = [f"--{name.replace('_', '-')} {_short(value)}" for name, value in self.best.params.items()]
         flags = ["--normalize" if option == "--normalize True" else option for option in options]
         return " ".join(["longtail train", data, model, "--method", self.best.method, *flags])
@@ -117,21 +117,21 @@ def tune(
     state: str | os.PathLike[str] | None = None,
     progress: Callable[[float, str], None] | None = None,
 ) -> Tuning:
-    """The best method and parameters for a dataset, found on held-out rows.
+    """Find the best method and parameters for a dataset, on held-out rows.
 
     Parameters
     ----------
     data : Dataset
     budget : seconds of wall time, default=600
-        The first step is always done. Training the winner on all rows is not included.
+        The first step is always done. The budget does not include training the best candidate on all rows.
     methods : names of methods to choose among; all by default
     metric : a metric of `longtail.metrics.evaluate`; "nDCG@5" by default, or with fewer labels nDCG at their number
     n_jobs : threads, as in the estimators
     random_state : seed of the choice of rows
     state : a file, optional
-        Trials are written to it as they end. A later call with the same data and arguments continues from it.
+        Trials are written to this file as they end. A later call with the same data and arguments resumes from it.
     progress : callable, optional
-        Called with the share of the work that is done, and the name of the candidate that is next.
+        Called with the share of the work that is done and the name of the next candidate.
     """
     methods = _known(methods)
     Y = data.Y
@@ -144,7 +144,7 @@ def tune(
     start = time.perf_counter()
     report(0.0, everything[0][0])
     first = search.trial(*everything[0], step_sizes(len(everything), len(rows))[0])
-    search.trials.clear()  # it counts when its step comes, and is then found in the state
+    search.trials.clear()  # this trial counts when its step comes; the step then finds it in the state
     left = everything[: affordable_candidates(len(everything), len(rows), budget, first.seconds / first.n_rows)]
     steps = step_sizes(len(left), len(rows))
     for number, n_rows in enumerate(steps):
@@ -166,7 +166,7 @@ def tune(
 
 
 def affordable_candidates(n_candidates: int, n_rows: int, budget: float, seconds_per_row: float) -> int:
-    """How many candidates a search within the budget can begin with, if all take as long as the first."""
+    """Return how many candidates a search within the budget can start with, if all take as long as the first."""
     while n_candidates > FINALISTS:
         left, rows = n_candidates, 0
         for size in step_sizes(n_candidates, n_rows):
@@ -179,7 +179,8 @@ def affordable_candidates(n_candidates: int, n_rows: int, budget: float, seconds
 
 
 def step_sizes(n_candidates: int, n_rows: int) -> list[int]:
-    """Training rows of every step: they double, and the last step has all rows for the FINALISTS."""
+    """Return the number of training rows of every step. It doubles from step to step. The last step trains the
+    FINALISTS on all rows."""
     sizes = [n_rows]
     while n_candidates > FINALISTS and sizes[0] > 2 * MIN_ROWS:
         sizes.insert(0, sizes[0] // 2)
@@ -217,14 +218,15 @@ class _Search:
         return done
 
     def expected_seconds(self, candidate: tuple[str, dict[str, Any]], n_rows: int) -> float:
-        """The time of the candidate's last trial, scaled to this number of rows."""
+        """Return the time of the candidate's last trial, scaled to this number of rows."""
         mine = [each for each in self.trials if (each.method, each.params) == candidate]
         return mine[-1].seconds * n_rows / mine[-1].n_rows if mine else 0.0
 
     def affordable(
         self, left: list[tuple[str, dict[str, Any]]], seconds: float, n_rows: int
     ) -> tuple[int, list[tuple[str, dict[str, Any]]]]:
-        """A last step within the budget: the finalists, on as many rows as there is time for, but more than before."""
+        """Return a last step within the budget: the finalists, on as many rows as the time allows, but more than
+        before."""
         finalists = left[:FINALISTS]
         cost = sum(self.expected_seconds(each, n_rows) for each in finalists)
         size = min(len(self.rows), int(n_rows * max(seconds, 0) / max(cost, 1e-9)))
@@ -233,7 +235,7 @@ class _Search:
 
 @dataclass
 class _State:
-    """Trials in a file, one line of JSON each, below a line that says what they are about."""
+    """Trials in a file, as one line of JSON each. The first line describes the data and the settings."""
 
     path: Path | None
     key: str

@@ -1,13 +1,13 @@
-"""Any classifier of scikit-learn as base: Algorithm 1 of the paper, one classifier per repetition.
+"""MACH with a scikit-learn classifier as base: Algorithm 1 of the paper, with one classifier per repetition.
 
-A base is linear if its `coef_` and `intercept_` give its own `predict_proba` through a known link. The model then holds
-its weights and can be saved. Any other base stays an object, and the model asks it for probabilities.
+A base is linear if its `coef_` and `intercept_` reproduce its `predict_proba` through a known link. The model then
+stores the weights and can be saved. Any other base is kept as an object, and the model calls its `predict_proba`.
 
     X, Y -> BasesProblem (rows, labels, hashes) -> one block per repetition -> fit of a clone -> Part(the fitted base)
          -> stack -> HashedModel
 
-Differs from other problems: a part holds the fitted base in an array of objects, not plain numbers, because a base may
-be anything. Such a part cannot leave the process, and NumPy refuses to write it to disk.
+This differs from other problems: a part holds the fitted base in an array of objects, because a base may be any
+object. Such a part cannot be sent to another process or written to disk.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from longtail.parallel import Work
 from longtail.training import Status
 
 NEVER = -1e4  # the logit of a bucket without training rows
-TRIAL_ROWS = 64  # rows on which weights must give the base's own probabilities
+TRIAL_ROWS = 64  # rows on which the weights must reproduce the probabilities of the base
 CLOSE = 1e-3
 
 
@@ -46,7 +46,7 @@ class FittedBases:
     n_buckets: int
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray:
-        """P of every bucket: (rows, R B) float32; 0 for buckets that a base has never seen."""
+        """P of every bucket: (rows, R B) float32. It is 0 for buckets without training rows."""
         parts = [bucket_probabilities(base, X, self.n_buckets) for base in self.bases]
         return np.asarray(np.concatenate(parts, axis=1))
 
@@ -55,7 +55,7 @@ class FittedBases:
 
 
 def check_base(base: Any) -> None:
-    """Refuse what cannot be a base, before anything is trained."""
+    """Raise InputError if `base` is neither None nor a suitable classifier."""
     if base is None:
         return
     if isinstance(base, type) or not all(hasattr(base, name) for name in ("fit", "predict_proba", "get_params")):
@@ -164,9 +164,9 @@ class BasesStack(Stack):
 
 
 class _OneBlasThread:
-    """Limits BLAS to one thread while any block is being solved: the blocks occupy the cores already.
+    """Limits BLAS to one thread while any block is being solved, because the blocks already occupy the cores.
 
-    The limit belongs to the whole process, so it is set by the first block and removed by the last.
+    The limit applies to the whole process, so the first block sets it and the last block removes it.
     """
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ def _fit_clone(base: Any, X: sp.csr_array, target: np.ndarray) -> Any:
 
 
 def _sparse_or_dense(task: Callable[[Any], Any], X: sp.csr_array) -> Any:
-    """The task on X, or on a dense copy for classifiers that take no sparse rows."""
+    """Run the task on X, or on a dense copy if the classifier does not accept sparse rows."""
     try:
         return task(X)
     except TypeError as error:
@@ -218,17 +218,17 @@ def _sparse_or_dense(task: Callable[[Any], Any], X: sp.csr_array) -> Any:
 
 
 def bucket_indicator(Y: sp.csr_array, buckets: np.ndarray, n_buckets: int) -> np.ndarray:
-    """1 where a row has a label of the bucket: (n, B)."""
+    """Return an (n, B) array with 1 where a row has a label in the bucket."""
     out = np.zeros((Y.shape[0], n_buckets), np.int64)
     out[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)), buckets[Y.indices]] = 1
     return out
 
 
 def bucket_probabilities(base: Any, X: sp.csr_array, n_buckets: int) -> np.ndarray:
-    """`predict_proba` as an array over all buckets, for each form that scikit-learn's classifiers return."""
+    """Return the result of `predict_proba`, which has several forms in scikit-learn, as one array over all buckets."""
     found = _sparse_or_dense(base.predict_proba, X)
     out = np.zeros((X.shape[0], n_buckets), np.float32)
-    if isinstance(found, list):  # multi-label forests: an array of two columns for each bucket, one for constant ones
+    if isinstance(found, list):  # multi-label forests: for each bucket two columns, or one if it is constant
         for bucket, (each, classes) in enumerate(zip(found, base.classes_, strict=True)):
             if 1 in list(classes):
                 out[:, bucket] = each[:, list(classes).index(1)]
@@ -243,7 +243,7 @@ def bucket_probabilities(base: Any, X: sp.csr_array, n_buckets: int) -> np.ndarr
 
 
 def as_weights(whole: FittedBases, X: sp.csr_array) -> LinearBuckets | None:
-    """The bases as weights, if these give the same probabilities on a few rows through one of the links."""
+    """Return the bases as weights if these give the same probabilities on a few rows through one of the links."""
     trial = X[np.linspace(0, X.shape[0] - 1, min(TRIAL_ROWS, X.shape[0])).astype(int)]
     wanted = whole.probabilities(trial)
     for link in LINKS:
@@ -258,7 +258,7 @@ def as_weights(whole: FittedBases, X: sp.csr_array) -> LinearBuckets | None:
 
 
 def coefficients(base: Any, n_features: int, n_buckets: int, link: str) -> np.ndarray | None:
-    """Weights of a linear base for all buckets, and for the bias: (n_features + 1, B); None if it has none."""
+    """Return the weights of a linear base and of its bias, of shape (n_features + 1, B). None if it has none."""
     if hasattr(base, "estimators_") and hasattr(base, "multilabel_"):  # OneVsRestClassifier
         return _one_vs_rest(base, n_features, n_buckets)
     coef, intercept = _linear_part(base)
@@ -283,7 +283,7 @@ def _one_vs_rest(base: Any, n_features: int, n_buckets: int) -> np.ndarray | Non
     columns = []
     for each in base.estimators_:
         coef, intercept = _linear_part(each)
-        constant = getattr(each, "y_", None)  # of a bucket that holds no row, or all rows
+        constant = getattr(each, "y_", None)  # set if the bucket holds no row or all rows
         if constant is not None:
             columns.append(np.append(np.zeros(n_features), -NEVER if np.ravel(constant)[0] else NEVER))
         elif np.shape(coef) == (1, n_features):
@@ -294,7 +294,7 @@ def _one_vs_rest(base: Any, n_features: int, n_buckets: int) -> np.ndarray | Non
 
 
 def _spread(coef: np.ndarray, seen: np.ndarray, n_buckets: int) -> np.ndarray:
-    """Columns of the buckets that were seen, among the columns of all buckets."""
+    """Put the columns of the buckets that occurred in training into an array with the columns of all buckets."""
     W = np.zeros((len(coef), n_buckets))
     W[-1] = NEVER
     W[:, seen] = coef

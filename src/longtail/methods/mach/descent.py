@@ -5,17 +5,17 @@
 loss: minus the log-probability of the row's bucket (softmax, one label per row), or the sum over the buckets of the
 binary log-losses (sigmoid, any number of labels; a bucket is positive if one of its labels is).
 
-The learning rate of row i, which falls linearly to zero, is
+The first learning rate of row i, which decreases linearly to zero unless the schedule is "constant", is
 
     learning_rate / max(|x_i|^2, mean |x|^2)  min(1, sqrt(3 / max(m_i, mean m)))     m_i: labels of the row     (rate)
 
-With this rate, scaling X and the bias changes nothing but the scale of W. No single row makes a large step either: the
-error of a row with m labels has a length of about sqrt(m). Rows that are longer than the average, or have more labels,
-therefore count less in (1).
+With this rate, scaling X and the bias changes only the scale of W. It also prevents large steps by single rows: the
+error of a row with m labels has a length of about sqrt(m). Rows that are longer than average, or have more labels than
+average, therefore count less in (1).
 
-Rows are shuffled in every epoch. All repetitions see them in the same order, so one pass over a row serves all
-repetitions of a group. A group is trained by one thread and packed when it is done, so that only the weights of the
-groups in training are in memory as float32.
+Rows are shuffled in every epoch. All repetitions use the same order, so each row is read once for all repetitions of a
+group. One thread trains a group and packs its weights at the end. Only groups in training have float32 weights in
+memory.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ LINKS = {"softmax": kernels.SOFTMAX, "sigmoid": kernels.SIGMOID}
 SCHEDULES = ("linear", "constant")
 MANY_LABELS = 3.0  # rows with more labels than this make smaller steps
 WORK_PER_CALL = 2e9  # multiplications between two reports of progress: about a second
-ORDER_STREAM, HELD_OUT_STREAM = 1 << 32, 1 << 33  # beyond the repetitions, which have random streams of their own
+ORDER_STREAM, HELD_OUT_STREAM = 1 << 32, 1 << 33  # random streams; the repetitions use smaller numbers
 
 
 @dataclass(frozen=True)
 class Descent:
-    """Parameters of the training, as Mach has them."""
+    """The parameters of `Mach` that training needs."""
 
     learning_rate: float
     max_iter: int
@@ -61,7 +61,7 @@ class Descent:
 
 
 class RatedRows(NamedTuple):
-    """Rows, their labels and their learning rates, as kernels take them."""
+    """Rows, their labels and their learning rates, in the form that kernels take."""
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     Y: tuple[np.ndarray, np.ndarray]
@@ -69,7 +69,7 @@ class RatedRows(NamedTuple):
 
 
 class StepRule(NamedTuple):
-    """How a row becomes a step, as kernels take it."""
+    """The parameters of a step, in the form that kernels take."""
 
     total_rows: int  # rows of all epochs together
     falls: bool  # whether the learning rate falls linearly to zero
@@ -81,7 +81,7 @@ class StepRule(NamedTuple):
 
 
 class GroupWeights(NamedTuple):
-    """Weights of some repetitions, as kernels take them: W of repetition r is scales[r] V."""
+    """Weights of some repetitions, in the form that kernels take. W of repetition r is scales[r] V."""
 
     V: np.ndarray  # (features in use and bias, repetitions times buckets)
     scales: np.ndarray  # (repetitions,)
@@ -90,7 +90,7 @@ class GroupWeights(NamedTuple):
 
 
 class GroupBuffers(NamedTuple):
-    """Working space of a group. `powers` is the memory of `bits`, seen as float32."""
+    """Working memory of a group. `powers` is the memory of `bits`, viewed as float32."""
 
     errors: np.ndarray  # (batch_size, repetitions times buckets)
     scratch: np.ndarray
@@ -105,7 +105,7 @@ class GroupBuffers(NamedTuple):
 
 
 class DescentData:
-    """What all groups share: the rows, without features that never occur, their rates, and which are held out."""
+    """The data that all groups share: the rows without unused features, their rates, and which rows are held out."""
 
     def __init__(self, descent: Descent, X: sp.csr_array, Y: sp.csr_array, link: str) -> None:
         self.descent = descent
@@ -149,7 +149,7 @@ class DescentData:
         return np.random.default_rng([self.descent.seed, ORDER_STREAM, epoch]).permutation(self.training)
 
     def rows_per_call(self, n_columns: int) -> int:
-        """Rows between two reports of progress: whole batches."""
+        """Return the number of rows between two reports of progress, a multiple of the batch size."""
         n_rows = max(len(self.rows.X[2]) - 1, 1)
         work = n_columns * (2 + 2 * len(self.rows.X[1]) / n_rows)
         return max(1, int(WORK_PER_CALL / work) // self.descent.batch_size) * self.descent.batch_size
@@ -163,9 +163,9 @@ def _damping(Y: sp.csr_array) -> np.ndarray:
 
 
 class RepetitionGroup:
-    """Some repetitions that one thread trains together: their weights, and how far each of them is.
+    """Some repetitions that one thread trains together: their weights and their progress.
 
-    n_iter, best_iter : epochs trained, and the epoch after which the weights were kept, counted from 1
+    n_iter, best_iter : number of epochs, and the epoch (from 1) whose weights were kept
     stopped : whether a repetition stopped early
     best_score : largest share of held-out rows whose best bucket was right; NaN without early stopping
     """
@@ -208,8 +208,8 @@ class RepetitionGroup:
                     return
 
     def _compare(self, epoch: int) -> None:
-        """After an epoch: keep the weights of each repetition that became better, and stop those that did not for
-        long."""
+        """Called after an epoch. Keep the weights of each repetition that improved, and stop each repetition that has
+        not improved for `n_iter_no_change` epochs."""
         assert self.best_V is not None
         hits = np.empty(len(self.n_iter), np.int64)
         self._absorb_scales()

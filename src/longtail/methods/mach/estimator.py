@@ -1,4 +1,4 @@
-"""The estimator of MACH: parameters, warm starts, and labels that the hashes cannot tell apart."""
+"""The estimator of MACH: parameters, warm starts, and labels that the hashes cannot distinguish."""
 
 from __future__ import annotations
 
@@ -24,68 +24,68 @@ from longtail.models.hashing import MAX_BUCKETS, Hashes
 
 
 class Mach(ExtremeClassifier):
-    """R small classifiers over B random buckets of labels, in place of one over all labels: merged-average classifiers
-    via hashing.
+    """Merged-average classifiers via hashing: R small classifiers over B random buckets of labels, instead of one
+    classifier over all labels.
 
-    The model fits the memory that you have: it has R B weights per feature, for any number of labels. Each of R hashes
-    puts every label into one of B buckets, and a classifier learns the buckets: with a softmax if every row has exactly
-    one label, otherwise with a sigmoid for each bucket. The score of a label combines the probabilities of its R
-    buckets. Training takes time proportional to max_iter nnz(X) R B, and the prediction of a row nnz(x) R B +
+    You choose the size of the model: it has R B weights per feature, for any number of labels. Each of R hashes puts
+    every label into one of B buckets, and a classifier learns the buckets. It uses a softmax if every row has exactly
+    one label, otherwise a sigmoid for each bucket. The score of a label combines the probabilities of its R buckets.
+    Training takes time proportional to max_iter nnz(X) R B. Predicting a row takes time proportional to nnz(x) R B +
     n_labels R. Repetitions are independent. Each thread trains about 1,024 buckets at a time, with 4 bytes per bucket
-    and feature, and then packs them. The number of threads does not change a byte of the model.
+    and feature, and then packs them. The number of threads does not change the model.
 
     Parameters
     ----------
     n_buckets : int, default=512
-        B, the number of buckets of each repetition, from 2 to 65,536. With fewer buckets, more labels look alike. With
-        n_buckets >= n_labels nothing is hashed: the model is one softmax or sigmoid regression over the labels
-        themselves.
+        B, the number of buckets of each repetition, from 2 to 65,536. With fewer buckets, more labels share a bucket.
+        If n_buckets >= n_labels, nothing is hashed: the model is one softmax or sigmoid regression over the labels.
     n_repetitions : int, default=8
         R, the number of hashes and of classifiers. `Mach.suggest_sizes` suggests both numbers.
     aggregate : {"geometric", "mean", "median", "min"}, default="geometric"
-        How R bucket probabilities become a score: their geometric mean; the unbiased estimator of the paper; the same
-        estimator with the median; the minimum, as in a count-min sketch. The geometric mean was the most accurate with
-        8 repetitions and more, the minimum with fewer.
+        How R bucket probabilities become a score: "geometric" is their geometric mean, "mean" the unbiased estimator of
+        the paper, "median" the same estimator with the median, and "min" the minimum, as in a count-min sketch. In our
+        tests, "geometric" was most accurate with 8 or more repetitions, "min" with fewer.
     learning_rate : float, default=4.0
-        First learning rate, for rows of length 1 with up to 3 labels. It is adapted to rows of another length and to
-        rows with more labels.
+        First learning rate, for rows of length 1 with up to 3 labels. It is adapted to other lengths and to rows with
+        more labels.
     max_iter : int, default=5
         Number of epochs: passes over the rows.
     schedule : {"linear", "constant"}, default="linear"
-        How the learning rate falls: to zero at the end, or not at all.
+        How the learning rate changes: "linear" decreases it to zero at the end, "constant" does not change it.
     batch_size : int, default=1
-        Number of rows whose mean gradient makes a step. Larger batches need more epochs.
+        Number of rows per step, which uses their mean gradient. Larger batches need more epochs.
     lam : float, default=0.0
         Weight of the penalty lam/2 |W|^2, which is added to the mean loss.
     early_stopping : bool, default=False
-        Hold rows out, stop a repetition when its accuracy on them stops growing, and keep its best weights. Doubles the
-        memory of training.
+        Hold rows out, stop a repetition when its accuracy on them no longer improves, and keep its best weights. This
+        doubles the memory of training.
     validation_fraction : float, default=0.1
         Share of the rows that are held out.
     n_iter_no_change : int, default=2
-        A repetition stops after this many epochs without gain.
+        A repetition stops after this many epochs without improvement.
     weights : {"int8", "float32"}, default="int8"
-        How the model stores a weight. One byte loses no measurable accuracy.
+        How the model stores a weight. "int8" loses no measurable accuracy.
     prune : float, default=0.2
-        After training, weights below this absolute value, for rows of length 1, are set to zero. 0 keeps all.
+        After training, weights with an absolute value below `prune` are set to zero. The value is meant for rows of
+        length 1. 0 keeps all weights.
     bias : float, default=0.3
-        Value of the constant feature that is added to every row. With a larger value its weights learn faster. 0 adds
-        none.
+        Value of the constant feature that is added to every row. With a larger value, its weights are learned faster. 0
+        adds none.
     base : scikit-learn classifier or None, default=None
-        Trained in place of the built-in classifier, once per repetition. It needs fit and predict_proba. The parameters
-        from learning_rate to bias do not apply to it. The model can be saved only if the bases are linear.
+        Replaces the built-in classifier. A clone is trained for each repetition. It needs fit and predict_proba. The
+        parameters from learning_rate to bias do not apply to it. The model can be saved only if the bases are linear.
     warm_start : bool, default=False
         Keep the repetitions of the last fit, and train only those that a larger n_repetitions adds.
     normalize : bool, default=False
-        Divide every row by its length, in training and, by the model itself, in prediction.
+        Divide every row by its length. The model does the same in prediction.
     calibrate : bool or str, default=False
         Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
-        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
-        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True means
+        "cross-fit" for fewer than 10,000 rows and "held-out" otherwise.
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores.
     random_state : int, RandomState or None, default=0
-        Seed of hashes and shuffling. None draws a new one for every fit.
+        Seed of hashes and shuffling. None draws a new seed for every fit.
 
     Attributes
     ----------
@@ -102,9 +102,9 @@ class Mach(ExtremeClassifier):
         Largest number of epochs over all repetitions; `training_.n_iter` has one number for each. With `base`, the
         `n_iter_` of the bases, or 0 if they have none.
     training_ : Training
-        How the fit went, with an entry per repetition. Figures, without `base`: `best_iter`, the epoch whose weights
-        were kept, and `validation_score`, the share of held-out rows whose best bucket was right then (NaN without
-        early stopping).
+        The record of the fit, with an entry per repetition. Figures of the built-in classifier: `best_iter` is the
+        epoch whose weights were kept. `validation_score` is the share of held-out rows whose best bucket was right
+        after that epoch (NaN without early stopping).
 
     Examples
     --------
@@ -174,18 +174,18 @@ class Mach(ExtremeClassifier):
         n_classes: int, n_features: int, *, memory: float | None = None, delta: float = 0.001,
         n_buckets: int | None = None, weights: str = "int8",
     ) -> Sizes:  # fmt: skip
-        """The numbers of buckets and repetitions for a memory budget, or for a probability of failure.
+        """Suggest the numbers of buckets and repetitions for a memory budget, or for a probability of failure.
 
         Parameters
         ----------
         n_classes, n_features : int
         memory : float, optional
-            Bytes that the model may take with all its weights stored. The largest number of buckets that fits is
-            suggested.
+            Largest size of the model in bytes, if all its weights are stored. The largest number of buckets that fits
+            is suggested.
         delta : float, default=0.001
             Largest probability that some two classes share all their buckets (Theorem 2).
         n_buckets : int, optional
-            B, if you have chosen it. Without it and without a budget, 32 as in the paper.
+            B, if it is given. Without it and without a memory budget, B is 32, as in the paper.
         weights : {"int8", "float32"}, default="int8"
 
         >>> print(Mach.suggest_sizes(105_033, 422_713, n_buckets=32))  # doctest: +NORMALIZE_WHITESPACE
@@ -258,7 +258,7 @@ class Mach(ExtremeClassifier):
         )
 
     def _hashes(self, n_labels: int, seed: int, kept: Kept | None) -> Hashes:
-        """The hashes of all repetitions, the kept ones first."""
+        """Return the hashes of all repetitions. The repetitions that are kept come first."""
         if self.n_buckets >= n_labels:
             return Hashes.identity(n_labels)
         old = [] if kept is None else [kept.model.hashes]
@@ -267,7 +267,7 @@ class Mach(ExtremeClassifier):
         return Hashes.joined([*old, new])
 
     def _kept(self, X: sp.csr_array, Y: sp.csr_array, link: str) -> Kept | None:
-        """The last fit, if a warm start continues from it."""
+        """Return the last fit if a warm start continues from it, otherwise None."""
         if not self.warm_start or not hasattr(self, "model_"):
             return None
         old = self.model_
@@ -285,7 +285,7 @@ class Mach(ExtremeClassifier):
         return Kept(old, self.training_)
 
     def _check_kept(self, old: HashedModel, n_labels: int, link: str) -> None:
-        """Refuse repetitions that cannot stand beside the new ones in one model."""
+        """Raise InputError if the repetitions of the last fit cannot be in one model with the new ones."""
         now: dict[str, Any] = {"n_buckets": min(int(self.n_buckets), n_labels), "normalize": bool(self.normalize)}
         then: dict[str, Any] = {"n_buckets": old.hashes.n_buckets, "normalize": old.normalize}
         if self.base is None:
@@ -301,5 +301,5 @@ class Mach(ExtremeClassifier):
             )
 
     def _saved_params(self) -> dict[str, Any]:
-        """Without the base: a model that can be saved holds its weights."""
+        """Return the saved parameters without `base`, because a model that can be saved holds its weights."""
         return {name: value for name, value in super()._saved_params().items() if name != "base"}

@@ -1,4 +1,4 @@
-"""The training problem of MACH. Repetitions need nothing from each other, so blocks are groups of repetitions.
+"""The training problem of MACH. Repetitions are independent of each other, so blocks are groups of repetitions.
 
 X, Y -> MachProblem (rows without unused features, learning rates, hashes) -> groups of repetitions
      -> stochastic gradient descent -> Part(packed weights) -> stack -> HashedModel
@@ -20,7 +20,7 @@ from longtail.models.hashing import Hashes
 from longtail.parallel import Work
 from longtail.training import Status, Training
 
-COLUMNS_TOGETHER = 1024  # buckets that are trained together: more are not faster, 512 take 6 % and 256 30 % more time
+COLUMNS_TOGETHER = 1024  # buckets trained together; 512 take 6 % more time, 256 take 30 % more, and 2048 are not faster
 
 
 class Kept(NamedTuple):
@@ -31,13 +31,13 @@ class Kept(NamedTuple):
 
 
 class RepetitionProblem(Problem):
-    """What the problems of the built-in base and of scikit-learn bases share.
+    """Base class of the problems with the built-in base and with scikit-learn bases.
 
-    The hashes are those of all repetitions. The first ones may be kept from an earlier fit.
+    `hashes` has all repetitions. The first ones may be kept from an earlier fit.
     """
 
     unit: ClassVar[str] = "repetition"
-    figures: ClassVar[Mapping[str, Any]] = {}  # names, with the values for repetitions of which nothing is known
+    figures: ClassVar[Mapping[str, Any]] = {}  # name -> value for repetitions that have no record
 
     def __init__(self, X: sp.csr_array, hashes: Hashes, aggregate: str, kept: Kept | None) -> None:
         self.n_features = int(X.shape[1])
@@ -45,10 +45,10 @@ class RepetitionProblem(Problem):
         self.aggregate = aggregate
         self.kept = kept
         self.first_new = 0 if kept is None else kept.model.hashes.n_repetitions
-        _ = hashes.table  # computed here once, not in every thread
+        _ = hashes.table  # computed here, so that threads do not compute it again
 
     def groups(self, n_groups: int) -> list[Block]:
-        """Blocks of the new repetitions, of about equal size. Block 0 is left to the repetitions that are kept."""
+        """Return blocks of the new repetitions, of about equal size. Block 0 is reserved for the kept repetitions."""
         new = np.arange(self.first_new, self.hashes.n_repetitions)
         first_number = 0 if self.kept is None else 1
         groups = np.array_split(new, n_groups) if len(new) else []
@@ -85,9 +85,9 @@ class RepetitionProblem(Problem):
 
 
 def n_groups(n_repetitions: int, n_buckets: int) -> int:
-    """The number of groups that repetitions are trained in. Only time and memory depend on it.
+    """Return the number of groups in which repetitions are trained. Only time and memory depend on it.
 
-    Repetitions that would just fill one group make two, so that two threads can train them.
+    Repetitions that would exactly fill one group are divided into two, so that two threads can train them.
     """
     together = max(1, COLUMNS_TOGETHER // n_buckets)
     at_least = 2 if n_repetitions * n_buckets >= COLUMNS_TOGETHER else 1

@@ -1,10 +1,11 @@
-"""The numbers of buckets and repetitions: Theorem 2 of the paper, and the bytes of the model.
+"""How to choose the numbers of buckets and repetitions: Theorem 2 of the paper, and the size of the model.
 
     Pr(some two of K labels share all R buckets) <= K^2 / B^R                                                   (6)
     R >= 2 log(K / sqrt(delta)) / log B    makes that at most delta                                       (Theorem 2)
 
-Telling labels apart is only the least requirement. On text, accuracy grows with B R until it reaches the accuracy of
-one-vs-all. At equal B R, larger B is better as long as R is at least MIN_REPETITIONS, so a memory budget goes into B.
+That labels can be distinguished is only the minimum requirement. On text, accuracy grows with B R until it reaches the
+accuracy of one-vs-all. At equal B R, a larger B is better as long as R is at least MIN_REPETITIONS. A memory budget is
+therefore used for a larger B.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from longtail.methods.mach.problem import n_groups
 from longtail.models.hashing import MAX_BUCKETS
 
 MIN_REPETITIONS = 4
-PAPER_BUCKETS = 32  # without a budget
+PAPER_BUCKETS = 32  # number of buckets without a memory budget
 BYTES = {"float32": 4, "int8": 1}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Numbers of buckets and repetitions of a MACH model, and what follows from them."""
+    """Numbers of buckets and repetitions of a MACH model, and the memory, work and error bound that they imply."""
 
     n_classes: int
     n_features: int
@@ -33,30 +34,30 @@ class Sizes:
 
     @property
     def model_bytes(self) -> int:
-        """Upper bound, with every weight stored: d B R weights and the table of K R hashes. Pruned models are
+        """Upper bound of the size of the model: d B R weights and the table of K R hashes. Pruned models are
         smaller."""
         code = 1 if self.n_buckets <= 2**8 else 2
         return self._n_weights * BYTES[self.weights] + self.n_classes * self.n_repetitions * code
 
     @property
     def training_bytes(self) -> int:
-        """The float32 weights that each thread of the built-in base trains at a time."""
+        """Bytes of the float32 weights that each thread of the built-in base trains at a time."""
         together = -(-self.n_repetitions // n_groups(self.n_repetitions, self.n_buckets))
         return 4 * self.n_features * self.n_buckets * together
 
     @property
     def multiplications(self) -> int:
-        """For the prediction of a row with all features, R B d; a sparse row takes R B for each of its features."""
+        """R B d, the multiplications to predict a row with all features. A sparse row needs R B per feature."""
         return self._n_weights
 
     @property
     def lookups(self) -> int:
-        """Per prediction, K R."""
+        """K R, the lookups per prediction."""
         return self.n_classes * self.n_repetitions
 
     @property
     def pair_bound(self) -> float:
-        """Bound (6) on the probability that some two classes cannot be told apart. Above 1 it says nothing."""
+        """Bound (6) on the probability that some two classes share all buckets. A bound above 1 says nothing."""
         exponent = 2 * math.log(self.n_classes) - self.n_repetitions * math.log(self.n_buckets)
         return math.exp(min(exponent, 700.0))
 
@@ -79,7 +80,7 @@ class Sizes:
 
 
 def repetitions_for(n_classes: int, n_buckets: int, delta: float) -> int:
-    """Theorem 2: the number of repetitions that tells all classes apart with probability 1 - delta."""
+    """Theorem 2: the number of repetitions with which all classes are distinguishable with probability 1 - delta."""
     return max(1, math.ceil(2 * math.log(n_classes / math.sqrt(delta)) / math.log(n_buckets) - 1e-9))
 
 

@@ -3,11 +3,11 @@
     z = V^T x + bias V_bias,   P_r = softmax of the part of repetition r (or P = sigmoid of all),   g = P - Y       (g)
     V_j -= rate x_j g   for every feature j of x, and for the bias
 
-The B buckets of a repetition, and all repetitions of a group, are adjacent columns of V. Every loop runs over a long
-stretch of memory and is vectorised. Each number is computed by the same operations in the same order in any group, so
-the bytes of a repetition do not depend on the others that are trained with it.
+The B buckets of a repetition, and all repetitions of a group, are adjacent columns of V. Every loop runs over
+contiguous memory and is vectorised. Each number is computed by the same operations in the same order in any group, so
+the bytes of a repetition do not depend on the other repetitions of its group.
 
-With a penalty, the weights of repetition r are W = scale_r V: shrinking all of them takes one multiplication.
+With a penalty, the weights of repetition r are W = scale_r V, so shrinking all of them takes one multiplication.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ SOFTMAX, SIGMOID = 0, 1
 SMALLEST_SCALE = 1e-3
 ONE = np.float32(1)
 MAGIC = np.float32(1.5 * 2**23)  # adding it to a float32 rounds to a whole number
-BITS_OF_ONE = 127 << 23  # of the float32 1.0
-LOWEST = np.float32(-87)  # exp of less is not a normal float32
+BITS_OF_ONE = 127 << 23  # the bits of the float32 1.0
+LOWEST = np.float32(-87)  # exp of a smaller number is not a normal float32
 LOG2_E = np.float32(1.4426950408889634)
-LN2_HIGH = np.float32(0.693359375)  # log(2) in two parts: products with the first are exact
+LN2_HIGH = np.float32(0.693359375)  # log(2) is stored in two parts, and products with this part are exact
 LN2_LOW = np.float32(-2.12194440e-4)
 # exp(f) = 1 + f + f^2 (c5 + c4 f + ...) for |f| <= log(2) / 2, to 1 ulp; minimax, from the Cephes library
 C0 = np.float32(1.9875691500e-4)
@@ -64,9 +64,9 @@ def multiply(values, factor):
 
 @kernel
 def exp_all(values, bits, powers):
-    """values = exp(values) for numbers that are not positive. `powers` is the memory of `bits`, seen as float32.
+    """values = exp(values) for numbers that are not positive. `powers` is the memory of `bits`, viewed as float32.
 
-    exp(v) = 2^k exp(f) with a whole number k. Adding MAGIC rounds to k and leaves k in the last bits.
+    exp(v) = 2^k exp(f) with an integer k. Adding MAGIC rounds to k and leaves k in the last bits.
     """
     for c in range(len(values)):
         v = values[c] if values[c] > LOWEST else LOWEST
@@ -194,11 +194,11 @@ def absorb(r, n_buckets, V, scales):
 
 @kernel
 def train(rows, rule, weights, buffers, order, done):
-    """One pass over the rows `order`, in batches. The tuples are RatedRows, StepRule, GroupWeights and GroupBuffers.
+    """Make one pass over the rows `order`, in batches. The tuples are RatedRows, StepRule, GroupWeights, GroupBuffers.
 
-    The rate of row i is rates[i] active[r]. If it falls, it is multiplied by the share of the rows of all epochs that
-    is left; `done` rows came before. All gradients of a batch are taken at the same weights, and the step is their
-    mean.
+    The rate of row i is rates[i] active[r]. If the rate falls, it is multiplied by the share of the rows of all epochs
+    that is left. `done` is the number of rows before this call. All gradients of a batch are computed at the same
+    weights, and the step is their mean.
     """
     X = rows.X
     bias = rule.bias

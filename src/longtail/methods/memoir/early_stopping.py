@@ -1,4 +1,4 @@
-"""Early stopping: a share of the rows is held out, and macro-F1 on them decides which weights are kept."""
+"""Early stopping: some rows are held out, and macro-F1 on these rows decides which weights are kept."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from longtail.topk import TopK
 
 
 class HeldOutRows:
-    """Rows that are not trained on, and their labels: one pair of a row and a label at a time, as in training."""
+    """Held-out rows and their labels, as pairs of a row and a label, as in training."""
 
     def __init__(self, X: sp.csr_array, Y: sp.csr_array) -> None:
         self.X = X
@@ -27,10 +27,10 @@ class HeldOutRows:
 
 
 class EarlyStopping:
-    """Keeps the best model so far, and says when `n_iter_no_change` scores in a row brought no better one.
+    """Keeps the best model so far. Training is over after `n_iter_no_change` consecutive scores without improvement.
 
-    The best iterate is kept, and not the average of the iterates that the paper's theorems are about. The average has
-    the non-zeros of all iterates, and with a learning rate that falls to zero the last iterates hardly differ from it.
+    The best iterate is kept, although the paper's theorems are about the average of the iterates. The average has the
+    non-zeros of all iterates, and if the learning rate falls to zero, the last iterates hardly differ from it.
     """
 
     def __init__(self, held_out: HeldOutRows, n_iter_no_change: int, n_threads: int) -> None:
@@ -41,7 +41,7 @@ class EarlyStopping:
         self.best: LinearModel | None = None
 
     def add(self, model: LinearModel) -> None:
-        """Score a model, and keep it if it is better than all before."""
+        """Score a model, and keep it if its score is the best so far."""
         score = self.held_out.score(model, self.n_threads)
         if not self.scores or score > max(self.scores):
             self.best = model

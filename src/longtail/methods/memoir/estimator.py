@@ -16,11 +16,10 @@ from longtail.methods.memoir.problem import MemoirProblem
 class Memoir(ExtremeClassifier):
     """Crammer-Singer multi-class machine, trained by stochastic steps against rivals from an oracle (MEMOIR).
 
-    For a row x with the class y, an oracle finds the rival r: the class with the largest score among all others. Where
-    the margin x.w_y - x.w_r is below 1, a step moves w_y towards x and w_r away from it. The oracle may be inexact. It
-    then costs less, and the model is often better. All classes are trained together as one small model, and weights are
-    sparse vectors throughout. A row with several labels is learned once per label, and none of its labels is taken as
-    its rival.
+    For a row x with the class y, an oracle finds the rival r: the class with the largest score among all others. If the
+    margin x.w_y - x.w_r is below 1, a step moves w_y towards x and w_r away from it. The oracle may be approximate. It
+    is then faster, and the model is often better. All classes are trained together, and the weights are sparse vectors
+    throughout. A row with several labels is learned once per label, and none of its labels can be its rival.
 
     MEMOIR-l2, MEMOIR-l1 and MEMOIR-LSH of the paper are `Memoir(preset="paper", oracle="sw-graph")`, the same with
     `penalty="l1"`, and `Memoir(preset="paper", oracle="simple-lsh")`.
@@ -34,21 +33,21 @@ class Memoir(ExtremeClassifier):
 
         - "exact": inverted lists give the scores of all classes.
         - "sw-graph:links=8,beam=4,drift=1": a walk in a graph that links classes to their nearest neighbours. A class
-          has at most `links` links, a search keeps the `beam` best classes, and a class is inserted again after it has
+          has at most `links` links, and a search keeps the `beam` best classes. A class is inserted again after it has
           moved by `drift` times its length.
         - "simple-lsh:bits=64,candidates=16,augment=no": nearest neighbours among binary codes of length `bits`, a
-          multiple of 64. The classes of the nearest codes, `candidates` of them, are scored exactly. `augment` says
-          whether codes put all classes on a sphere by one more coordinate, as in the paper of SimpleLSH. The preset
-          "paper" says yes unless the option is given.
+          multiple of 64. The `candidates` classes with the nearest codes are scored exactly. `augment` says whether an
+          additional coordinate puts all classes on a sphere, as in the paper on SimpleLSH. The preset "paper" uses
+          `augment=yes` unless the option is given.
     preset : {"default", "paper"}, default="default"
-        Gives a value to each parameter below that is None. "default" is what works best on our data; "paper" is the
+        Sets each parameter below that is None. "default" has the values that worked best on our data. "paper" is the
         algorithm of the paper with its settings.
     lam : float or None, default=None
         Weight of the penalty. Presets: "default" 0 for l2 and 1e-6 for l1; "paper" 1 and 1e-6.
     learning_rate : float or None, default=None
         First learning rate, in units of 1 / mean squared row length. Presets: "default" 0.5; "paper" 0.1.
     schedule : {"linear", "inverse:step=0.02"} or None, default=None
-        How the learning rate falls. "linear": to 0 at the end. "inverse": learning_rate / (1 + step t) in batch t.
+        How the learning rate decreases. "linear": to 0 at the end. "inverse": learning_rate / (1 + step t) in batch t.
         Presets: "default" linear; "paper" inverse.
     batch_size : int or None, default=None
         Number of rows whose rivals are found with the same weights. Presets: "default" 64; "paper" 100 times the square
@@ -62,14 +61,14 @@ class Memoir(ExtremeClassifier):
     bias : float or None, default=None
         Value of the constant feature that is added to every row; 0 adds none. Presets: "default" 0.3; "paper" 0.
     n_groups : int or None, default=None
-        The classes are divided into this many groups, of at least 64 classes. In each batch, rivals come from one
-        group, which is drawn at random. With 1 they come from all classes. Presets: "default" 4; "paper" 1.
+        The classes are divided into this many groups of at least 64 classes. In each batch, rivals come from one
+        random group. With `n_groups=1` they come from all classes. Presets: "default" 4; "paper" 1.
     prune : float or None, default=None
-        Weights that are smaller in absolute value, for rows of mean squared length 1, are set to zero after training.
-        Presets: "default" 0 for l2 and 0.1 for l1; "paper" 0.
+        After training, weights with an absolute value below `prune` are set to zero. The value is meant for rows with a
+        mean squared length of 1. Presets: "default" 0 for l2 and 0.1 for l1; "paper" 0.
     truncate_every : int or None, default=None
-        With l1: a class is truncated once in this many times that a batch touches it, by the sum of what was due.
-        Presets: "default" 64; "paper" 1.
+        With l1: a class is truncated only every `truncate_every`-th time that a batch changes it. The postponed amounts
+        are summed. Presets: "default" 64; "paper" 1.
     early_stopping : bool, default=False
         Hold out some rows, compute macro-F1 (`metrics.maf1`) on them after every pass (after every batch if that is
         longer), and stop when it no longer improves. The model has the weights of the best score.
@@ -78,13 +77,13 @@ class Memoir(ExtremeClassifier):
     n_iter_no_change : int, default=5
         Training stops after this many passes without a better score.
     normalize : bool, default=False
-        Divide every row by its length, in training and, by the model itself, in prediction.
+        Divide every row by its length. The model does the same in prediction.
     calibrate : bool or str, default=False
         Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
-        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
-        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True means
+        "cross-fit" for fewer than 10,000 rows and "held-out" otherwise.
     n_jobs : int or None, default=None
-        Threads that search for rivals. None and -1 mean all cores. The number does not change the model.
+        Number of threads that search for rivals. None and -1 mean all cores. The number does not change the model.
     random_state : int, RandomState or None, default=0
         Seed of the order of rows, the held-out rows and the random choices of the oracle. None takes a new seed each
         time.
@@ -99,15 +98,15 @@ class Memoir(ExtremeClassifier):
         Whether y was 1-d, so that `predict` returns one class per row.
     n_features_in_ : int
     n_iter_ : int
-        Passes over the rows; the last one may be incomplete.
+        Number of passes over the rows. The last one may be incomplete.
     training_ : Training
-        How the fit went. Its figures:
+        The record of the fit. Its figures:
 
         - `validation_scores`: macro-F1 on the held-out rows after each pass; empty without early stopping
         - `n_batches`: the number of batches
         - `recall`: how often the oracle found the true rival, on a sample of `n_queries` rows during training
-        - `excess`: the mean difference between the margin over the rival that was found and the true margin
-        - `epsilon`, `delta`: at most a share delta[k] of the sample exceeded the true margin by more than epsilon[k]
+        - `excess`: the mean excess: the margin over the rival that was found, minus the true margin
+        - `epsilon`, `delta`: for at most a share delta[k] of the sample, the excess is above epsilon[k]
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How exact the oracle was, measured during training on a sample of its queries.
+"""Measures during training how exact the oracle is, on a sample of its queries.
 
 The true margin of a row x with label y is m = x.w_y - max_r x.w_r, over all classes r that are not labels of the row.
 Training uses m' = x.w_y - x.w_r' with the rival r' that the oracle found, so m' >= m, and m' - m is called the *excess*
@@ -13,8 +13,8 @@ import numpy as np
 from longtail.methods.memoir.oracles import Oracle
 
 DELTAS = (0.5, 0.25, 0.1, 0.05, 0.01)
-N_BATCHES, N_ROWS = 32, 8  # sampled batches, and sampled rows of each
-TIE = 1e-6  # two scores that differ by less are equal: the oracle and the exact search sum in different orders
+N_BATCHES, N_ROWS = 32, 8  # number of sampled batches, and of sampled rows per batch
+TIE = 1e-6  # scores that differ by less count as equal, because the oracle and the exact search sum in different orders
 
 
 class RecallSample:
@@ -27,7 +27,7 @@ class RecallSample:
         self.excess: list[np.ndarray] = []
 
     def compare(self, t: int, rows: np.ndarray, rivals: np.ndarray) -> None:
-        """Take the rows of batch t and the rivals that the oracle found, before the weights change."""
+        """Compare the rivals that the oracle found in batch t with the true ones. Called before the weights change."""
         if t not in self.sampled:
             return
         best = self.oracle.best(rows[:N_ROWS])
@@ -47,12 +47,12 @@ class RecallSample:
 
 
 def figures_of(excess: np.ndarray) -> dict[str, np.ndarray]:
-    """What the excesses of all sampled queries say.
+    """Compute the figures from the excesses of all sampled queries.
 
     recall : share of the queries that found the true rival, or a class with the same score
     excess : mean excess of the margin
-    epsilon, delta : a share delta[k] of the queries, at most, has an excess above epsilon[k]
-    n_queries : number of sampled queries; without any, recall is 1 and the excess is 0
+    epsilon, delta : at most a share delta[k] of the queries has an excess above epsilon[k]
+    n_queries : number of sampled queries; if it is 0, recall is 1 and the excess is 0
     """
     delta = np.array(DELTAS)
     known = excess if len(excess) else np.zeros(1)

@@ -1,4 +1,4 @@
-"""The values of parameters that are left at None, and the parameters after these were filled in."""
+"""Presets: the values for parameters that are None, and the parameters after these values were filled in."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {  # preset -> penalty -> values
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of `Memoir`, with a value for each. `Memoir` says what they mean."""
+    """The parameters of `Memoir` after None was replaced. The docstring of `Memoir` explains them."""
 
     penalty: str
     oracle: str  # with all options
@@ -57,7 +57,7 @@ class Parameters:
     schedule: str  # with all options
     batch_size: int  # 0: 100 times the square root of the number of classes
     max_iter: int
-    n_batches: int  # 0: as many as max_iter passes have
+    n_batches: int  # 0: the number of batches in max_iter passes
     project: bool
     bias: float
     n_groups: int
@@ -69,12 +69,12 @@ class Parameters:
 
 
 def resolve(estimator: Any) -> Parameters:
-    """The parameters of an estimator. Its preset decides about those that are None."""
+    """Return the parameters of an estimator. Its preset gives the values of those that are None."""
     types = typing.get_type_hints(Parameters)
     given = {field.name: getattr(estimator, field.name) for field in fields(Parameters)}
     given = {name: value for name, value in given.items() if value is not None}
     if "max_iter" in given:
-        given = {"n_batches": 0, **given}  # passes were asked for, so the number of batches of the preset does not hold
+        given = {"n_batches": 0, **given}  # max_iter was given, so it replaces the preset's n_batches
     values = {**PRESETS[estimator.preset][estimator.penalty], **given}
     name, options = oracles.parse(values["oracle"])
     augment = values.pop("augment")

@@ -27,8 +27,8 @@ from longtail.models import LinearModel
 from longtail.parallel import Work
 from longtail.training import Status
 
-MIN_GROUP = 64  # classes in a group, at least
-N_REPORTS = 200  # of progress
+MIN_GROUP = 64  # least number of classes in a group
+N_REPORTS = 200  # number of progress reports
 UNIT_TOLERANCE = 1e-3  # rows whose mean length is this close to 1 are not scaled
 
 
@@ -36,7 +36,7 @@ class MemoirProblem(CoupledProblem):
     """Pairs of a row and a label, over rows that are scaled to a mean squared length of 1.
 
     Learning rates and penalties are meant for rows of this length. Training on c X therefore gives W / c, for any c.
-    The bias, if it is on, is a last feature with the same value in all rows.
+    If there is a bias, it is the last feature, which has the same value in all rows.
     """
 
     def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: Parameters, seed: int) -> None:
@@ -99,8 +99,10 @@ class MemoirProblem(CoupledProblem):
         return self.part(W, status, self.batches.n_passes(n_batches, len(self.pairs.rows)), figures)
 
     def _train(self, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None, work: Work) -> int:
-        """Run the batches; the number of those that were done. With held-out rows, weights are scored after each pass
-        (after each batch if a batch is longer than a pass)."""
+        """Run the batches and return how many were done.
+
+        With held-out rows, the weights are scored after each pass (after each batch if a batch is longer than a pass).
+        """
         n_batches = self.batches.n_batches
         per_pass = max(1, round(len(self.pairs.rows) / self.batches.size))
         per_report = max(1, n_batches // N_REPORTS)
@@ -125,7 +127,7 @@ class MemoirProblem(CoupledProblem):
     def _continue(
         self, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None, saved: state.Arrays | None
     ) -> int:
-        """Go to the state of an earlier attempt; the number of the next batch."""
+        """Restore the state of an earlier attempt. Return the number of the next batch."""
         if saved is None:
             return 0
         oracle.vectors.restore(state.of(saved, "vectors"))
@@ -140,7 +142,7 @@ class MemoirProblem(CoupledProblem):
         return int(saved["batch.number"])
 
     def oracle(self, team: parallel.Team) -> Oracle:
-        """A new oracle over class vectors that are all zero."""
+        """Make an oracle whose class vectors are all zero."""
         name, options = oracles.parse(self.parameters.oracle)
         kind = oracles.ORACLES[name]
         n_columns = self.n_features + (self.parameters.bias > 0)
@@ -150,7 +152,8 @@ class MemoirProblem(CoupledProblem):
         return kind(SearchSpace(vectors, self.rows, self.labels, team, self.oracle_seed, self.n_groups), **options)
 
     def unscaled(self, W: sp.csr_array) -> sp.csr_array:
-        """W for rows as they were given, without the weights that `prune` cuts. The bias feature was not scaled."""
+        """Convert W to the original scale of the rows, and set the weights below `prune` to zero. The weights of the
+        bias feature are not converted, because it was not scaled."""
         if self.parameters.prune:
             W.data[np.abs(W.data) < self.parameters.prune] = 0.0
             W.eliminate_zeros()
@@ -165,7 +168,8 @@ class MemoirProblem(CoupledProblem):
 
 
 def _state(t: int, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None) -> dict[str, np.ndarray]:
-    """The state of training before batch t. The order of the batches follows from the seed."""
+    """Return the state of training before batch t. It does not include the order of the batches, which the seed
+    determines."""
     excess = np.concatenate(recall.excess) if recall.excess else np.empty(0)
     scores = [] if stopping is None else stopping.scores
     best = None if stopping is None else stopping.best
@@ -180,7 +184,7 @@ def _state(t: int, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping
 
 
 def batches_of(parameters: Parameters, n_pairs: int, n_classes: int) -> Batches:
-    """The batches of a training run: none if there is nothing to learn or only one class."""
+    """Return the batches of a training run. There are none if there are no pairs or only one class."""
     size = min(parameters.batch_size or math.ceil(100 * math.sqrt(n_classes)), max(n_pairs, 1))
     n_batches = parameters.n_batches or math.ceil(parameters.max_iter * n_pairs / size)
     schedule = schedules.parse(parameters.schedule)
@@ -188,7 +192,7 @@ def batches_of(parameters: Parameters, n_pairs: int, n_classes: int) -> Batches:
 
 
 def _typical_length(X: sp.csr_array) -> float:
-    """The root mean square length of the rows; 1 if it is close to 1, or if all rows are zero."""
+    """Return the root mean square length of the rows, or 1 if it is close to 1 or if all rows are zero."""
     squares = row_squares(X)
     length = math.sqrt(squares.mean()) if squares.any() else 1.0
     return 1.0 if abs(length - 1.0) < UNIT_TOLERANCE else length

@@ -1,4 +1,4 @@
-"""How the learning rate falls: "linear", or "inverse" with an option, as in "inverse:step=0.02"."""
+"""Schedules of the learning rate: "linear", or "inverse" with an option, as in "inverse:step=0.02"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Schedule(ABC):
 
 
 class Linear(Schedule):
-    """The rate falls on a straight line and would be 0 in the batch after the last one."""
+    """The rate decreases linearly. It would be 0 in the batch after the last one."""
 
     def rate(self, first: float, t: int, n_batches: int) -> float:
         return first * (1.0 - t / n_batches)
@@ -48,6 +48,6 @@ SCHEDULES: dict[str, type[Schedule]] = {"linear": Linear, "inverse": Inverse}
 
 
 def parse(text: Any) -> Schedule:
-    """The schedule that `text` names; InputError if there is none."""
+    """Return the schedule that `text` names. Raise InputError if there is none."""
     name, options = spec.parse(text, SCHEDULES, WHERE)
     return SCHEDULES[name](**options)

@@ -4,12 +4,12 @@
 
 Batch t has three parts:
 
-    1. The oracle finds the rival r_j of each row x_j of the batch, with the weights as they are.
-    2. Row by row, where 1 + x_j.(w_r - w_y) > 0 with the current weights: w_r -= eta_t x_j and w_y += eta_t x_j.
+    1. The oracle finds the rival r_j of each row x_j of the batch. The weights do not change meanwhile.
+    2. Row by row, if 1 + x_j.(w_r - w_y) > 0 with the current weights: w_r -= eta_t x_j and w_y += eta_t x_j.
     3. The penalty. For l2, W is multiplied by 1 - lam eta_t before the batch, and is projected on the ball
        |W|_F <= 1 / sqrt(lam) after it; both change only the common scale. For l1, the weights of all classes R_t that
-       occurred as y_j or r_j are truncated by (C / |R_t|) lam eta_t: eq. (13). Truncation costs all weights of these
-       classes, so it may be postponed until a class has been in R_t several times, and then be done in one step.
+       occurred as y_j or r_j are truncated by (C / |R_t|) lam eta_t: eq. (13). Truncation reads all weights of these
+       classes. It may therefore be postponed until a class has been in R_t several times, and is then done in one step.
 
 Symbols: C classes, eta_t learning rate of batch t, lam lambda, R_t `touched`.
 """
@@ -41,7 +41,8 @@ class Batches:
         return self.schedule.rate(self.learning_rate, t, self.n_batches)
 
     def n_passes(self, n_batches: int, n_pairs: int) -> int:
-        """The number of the pass, from 1, in which the last of `n_batches` batches begins; 0 without batches."""
+        """Return the number of the pass (from 1) in which the last of `n_batches` batches begins, or 0 if there are
+        none."""
         return (n_batches - 1) * self.size // n_pairs + 1 if n_batches else 0
 
 
@@ -50,7 +51,7 @@ class Penalty:
     """l1 or l2 penalty of weight `lam`.
 
     project : project on the ball of radius 1 / sqrt(lam) after every batch (l2)
-    every : a class is truncated once in this many times that a batch touches it (l1)
+    every : a class is truncated every this many times that a batch changes it (l1)
     """
 
     lam: float
@@ -61,7 +62,7 @@ class Penalty:
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is learned: row rows[k] of X has the label targets[k]. A row with several labels is in several pairs."""
+    """The training pairs: row rows[k] of X has the label targets[k]. A row with several labels is in several pairs."""
 
     X: CsrRows
     rows: np.ndarray
@@ -69,7 +70,7 @@ class Pairs:
 
 
 def draw_batches(n_pairs: int, size: int, seed: int) -> Iterator[np.ndarray]:
-    """Batches of pair numbers, without end: passes in random order follow each other and are cut into batches."""
+    """Yield batches of pair numbers without end. Each pass has its own random order. A batch may span two passes."""
     random = np.random.default_rng(seed)
     left = np.empty(0, np.int64)
     while True:
@@ -88,8 +89,11 @@ def train(
     first: int = 0,
     between: Callable[[int], None] = lambda t: None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Train the class vectors of the oracle, from batch `first` on. For each batch, before the weights change, yields
-    the numbers of its pairs and their rivals. `between` is called before each batch t, when batch t - 1 is complete."""
+    """Train the class vectors of the oracle, from batch `first` on.
+
+    Yields the pair numbers of each batch and their rivals, before the weights change. `between(t)` is called before
+    each batch t, when batch t - 1 is complete.
+    """
     vectors = oracle.vectors
     drawn = islice(draw_batches(len(pairs.rows), batches.size, seed), first, None)
     for t in range(first, batches.n_batches):
@@ -131,7 +135,8 @@ def moves_of(
     truncated: np.ndarray,
     amounts: np.ndarray,
 ) -> Moves:
-    """The changes of a batch: rivals move away from their rows and targets towards them, in the order of the pairs."""
+    """Return the changes of a batch, in the order of the pairs: rivals move away from their rows, targets towards
+    them."""
     classes = np.stack([rivals, targets], axis=1).ravel()
     factors = np.tile([-step, step], len(rows))
     touched = np.unique(np.concatenate([classes, truncated]))

@@ -1,7 +1,7 @@
 """The weights during training: one sparse vector per class that can grow and shrink.
 
-Memory is O(number of non-zero weights + number of classes), plus a little per feature. `ClassVectors` is the interface;
-the arrays and the loops over them are described in weights_kernels.
+Memory is O(number of non-zero weights + number of classes), plus a little per feature. `ClassVectors` is the interface.
+weights_kernels describes the arrays and the loops over them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from longtail.errors import InputError
 from longtail.methods.memoir import weights_kernels as kernels
 from longtail.methods.state import with_room
 
-FIRST_LENGTH = 1 << 16  # entries of an arena at first
+FIRST_LENGTH = 1 << 16  # initial number of entries of an arena
 N_TOP = 16  # top classes of a feature
 MAX_PENDING = 0.05  # truncation is postponed up to this sum; typical weights are around 1
-MAX_ENTRIES = 2**32 - 2  # of an arena: links between free segments are uint32
+MAX_ENTRIES = 2**32 - 2  # most entries of an arena, because links between free segments are uint32
 TABLES = ("keys", "values", "places")  # arrays with an entry per slot of the tables
 POSTINGS = ("posting_classes", "posting_values")  # arrays with an entry per posting of the inverted lists
-SMALLEST_SCALE = 1e-8  # below it the stored values would grow out of float32's range, and are multiplied by the scale
+SMALLEST_SCALE = 1e-8  # below it, stored values are multiplied by the scale, or they would leave float32's range
 
 
 class CsrRows(NamedTuple):
@@ -50,12 +50,12 @@ class RowLabels(NamedTuple):
 
 
 class VectorArrays(NamedTuple):
-    """The arrays behind `ClassVectors`; weights_kernels says how they work together."""
+    """The arrays of `ClassVectors`. weights_kernels explains how they work together."""
 
     # one entry per class
     starts: np.ndarray  # first slot of the hash table
     bits: np.ndarray  # log2 of the number of slots; 0: there is no table
-    counts: np.ndarray  # weights of the class
+    counts: np.ndarray  # number of weights of the class
     squares: np.ndarray  # |v_c|^2
     # arena of the tables: one entry per slot
     keys: np.ndarray
@@ -73,7 +73,7 @@ class VectorArrays(NamedTuple):
     top_values: np.ndarray
     # bookkeeping
     free: np.ndarray  # (2, 64) first free segment of each arena and size; -1: none
-    used: np.ndarray  # (2,) length of each arena that is in use
+    used: np.ndarray  # (2,) number of entries of each arena that are in use
     scale: np.ndarray  # (1,)
     total_square: np.ndarray  # (1,) |V|^2
     indexed: bool
@@ -83,8 +83,8 @@ class VectorArrays(NamedTuple):
 class ClassVectors:
     """W = scale V, with one sparse vector v_c per class.
 
-    With `indexed`, V can also be read by feature, through inverted lists for each of `n_groups` groups of classes.
-    Without, only the top classes of each feature are known.
+    With `indexed=True`, V can also be read by feature, through inverted lists for each of `n_groups` groups of classes.
+    With `indexed=False`, only the top classes of each feature are known.
     """
 
     def __init__(self, n_classes: int, n_features: int, *, indexed: bool, n_groups: int = 1) -> None:
@@ -135,9 +135,9 @@ class ClassVectors:
         return np.asarray(np.sqrt(np.maximum(self.arrays.squares[classes], 0.0)))
 
     def step(self, X: CsrRows, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray, rate: float) -> np.ndarray:
-        """Pair by pair, where the margin of row i over its rival is below 1: w_rival -= rate x_i, w_target += rate x_i.
+        """Pair by pair, if the margin of row i over its rival is below 1: w_rival -= rate x_i, w_target += rate x_i.
 
-        Returns a truth value per pair: whether its classes were moved.
+        Returns a boolean array with one entry per pair: whether its classes were moved.
         """
         moved = np.empty(len(rows), np.bool_)
         n_done = 0
@@ -167,9 +167,9 @@ class ClassVectors:
     def truncate(self, classes: np.ndarray, amount: float, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Move all weights of these classes towards zero by `amount`, and remove those that become zero: eq. (13).
 
-        This costs all weights of a class. So it is postponed: a class is truncated at the `every`-th call that names
-        it, or when the postponed amounts add up to MAX_PENDING, by their sum. Returns the classes that were truncated
-        in this call, and by how much.
+        Truncation reads all weights of a class, so it is postponed. A class is truncated at every `every`-th call that
+        includes it, or when the postponed amounts add up to MAX_PENDING. It is then truncated by their sum. Returns the
+        classes that were truncated in this call, and by how much.
         """
         self.pending[classes] += amount
         self.n_pending[classes] += 1
@@ -189,7 +189,7 @@ class ClassVectors:
         return out * self.scale
 
     def to_csr(self) -> sp.csr_array:
-        """W with one row per class and without zeros. Postponed truncation is done in this copy."""
+        """Return a copy of W with one row per class and without zeros. Postponed truncation is done in the copy."""
         indptr = np.zeros(self.shape[0] + 1, np.int64)
         np.cumsum(self.arrays.counts, out=indptr[1:])
         index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
@@ -202,8 +202,10 @@ class ClassVectors:
         return W
 
     def take_csr(self) -> sp.csr_array:
-        """`to_csr` at the end of training. The inverted lists are dropped first, which lowers the peak of memory; the
-        vectors cannot be used afterwards."""
+        """Return the result of `to_csr` at the end of training.
+
+        The inverted lists are deleted first, which lowers the peak memory. The vectors cannot be used afterwards.
+        """
         nothing = np.empty(0, np.uint32)
         self.arrays = self.arrays._replace(
             places=nothing, posting_classes=nothing, posting_values=np.empty(0, np.float32)
@@ -211,7 +213,7 @@ class ClassVectors:
         return self.to_csr()
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that training changes."""
+        """Return everything that training changes."""
         n_slots, n_postings = self.arrays.used.tolist()
         used = dict.fromkeys(TABLES, n_slots) | dict.fromkeys(POSTINGS, n_postings)
         arrays = {
@@ -230,9 +232,11 @@ class ClassVectors:
         self.arrays = self.arrays._replace(**arrays)
 
     def _lengthen(self) -> None:
-        """Make the arenas half as long again, one after the other, because copies of all at once would set the peak of
-        memory. New pages take memory only when they are used. (`ndarray.resize` would need no copy, but the arrays
-        would lose the huge pages that NumPy requests, and training a third of its speed.)
+        """Make the arenas 1.5 times as long.
+
+        They are copied one after the other, because copying all at once would determine the peak memory. New pages
+        take memory only when they are used. (`ndarray.resize` would need no copy. But the arrays would lose the huge
+        pages that NumPy requests, and training would lose a third of its speed.)
         """
         for name in (*TABLES, *POSTINGS):
             arena = getattr(self.arrays, name)

@@ -32,7 +32,8 @@ FIRST_TABLE, FIRST_LIST = 3, 1  # log2 of the first size of a table and of a lis
 
 @kernel
 def take_segment(vectors, arena, bits):
-    """The start of a segment of 2^bits entries: a free one if there is one, else the next entries of the arena."""
+    """Take a segment of 2^bits entries and return its start. It is a free segment if there is one, otherwise the next
+    entries of the arena."""
     start = vectors.free[arena, bits]
     if start >= 0:
         link = vectors.keys[start] if arena == TABLES else vectors.posting_classes[start]
@@ -82,7 +83,7 @@ def find(vectors, c, feature):
 
 @kernel
 def place_key(vectors, c, feature):
-    """Write a feature that the table of class c lacks into its first free slot; the slot."""
+    """Write a feature that is not in the table of class c into its first free slot. Returns the slot."""
     bits = np.int64(vectors.bits[c])
     start, mask = vectors.starts[c], (np.int64(1) << bits) - 1
     h = first_slot(feature, bits)
@@ -128,7 +129,7 @@ def list_of(vectors, c, feature):
 
 @kernel
 def append_posting(vectors, c, feature):
-    """Append class c to the inverted list of the feature; the place in the list. The value is set by the caller."""
+    """Append class c to the inverted list of the feature. Returns the place in the list. The caller sets the value."""
     number = list_of(vectors, c, feature)
     bits, start = np.int64(vectors.list_bits[number]), vectors.list_starts[number]
     count = np.int64(vectors.list_counts[number])
@@ -176,7 +177,7 @@ def set_value(vectors, c, feature, slot, value):
 
 @kernel
 def insert(vectors, c, feature):
-    """A slot for a feature that class c lacks, with value 0."""
+    """Add a feature with value 0 to class c, which does not have it yet. Returns the slot."""
     count = np.int64(vectors.counts[c])
     if vectors.bits[c] == 0 or 4 * (count + 1) > 3 * (np.int64(1) << np.int64(vectors.bits[c])):
         grow_table(vectors, c)
@@ -201,8 +202,11 @@ def score(vectors, X, i, c):
 
 @kernel
 def update_top(vectors, feature, c, value):
-    """The value of class c for the feature has changed: class c becomes one of the top classes of the feature, in place
-    of the one with the smallest value, if its own is larger. If it already is one, its value is replaced."""
+    """Update the top classes of a feature after the value of class c changed.
+
+    If c is already a top class, its value is replaced. Otherwise it replaces the top class with the smallest value, if
+    its own value is larger.
+    """
     least = 0
     for k in range(vectors.top_classes.shape[1]):
         if vectors.top_classes[feature, k] == c:
@@ -266,9 +270,9 @@ def has_room(vectors, X, i, y, r):
 
 @kernel
 def step_rows(vectors, X, rows, targets, rivals, step, begin, moved):
-    """The inner loop of Algorithms 1 and 2, from pair `begin` on: where 1 + x.(w_r - w_y) > 0, w_r -= step x and
-    w_y += step x. moved[k] says whether pair k did. Returns the number of the first pair that was not done because an
-    arena was too short, or the number of all pairs."""
+    """The inner loop of Algorithms 1 and 2, from pair `begin` on: if 1 + x.(w_r - w_y) > 0, then w_r -= step x and
+    w_y += step x. moved[k] says whether pair k changed its classes. Returns the number of the first pair that was not
+    processed because an arena was too short, or the number of all pairs."""
     scale = vectors.scale[0]
     for k in range(begin, len(rows)):
         i, y = rows[k], targets[k]
@@ -291,7 +295,7 @@ def best_of(vectors, X, Y, rows, candidates, group, n_groups, seen, out, out_sco
     Candidates that are negative (padding), labels of the row, or outside the group (c mod n_groups) are skipped. The
     first of equal scores wins.
 
-    seen : zeros, one per class. It marks classes of row k by k + 1, so each is scored once.
+    seen : zeros, one per class. Classes that were scored for row k are marked by k + 1, so each is scored once.
     """
     for k in range(len(rows)):
         i = rows[k]

@@ -19,14 +19,15 @@ SOLVERS = ("auto", "dual", "newton")
 
 
 class OneVsAll(ExtremeClassifier):
-    """One linear classifier per label, each trained against all other rows, with small weights cut to zero (DiSMEC).
+    """One linear classifier per label, each trained on all rows, with small weights set to zero (DiSMEC).
 
-    The most accurate of the linear methods, and the one whose model is easiest to read. Label l solves
+    This is the most accurate of the linear methods, and its model is the easiest to interpret. For label l it solves
 
         min_w  1/2 w.w + C sum_i loss(y_il x_i.w),     y_il = +1 if row i has label l, else -1
 
-    to a certified distance from its optimum. Time grows with nnz(X) times the number of labels. Memory is X, the pruned
-    model, and buffers for a few labels per thread. Labels are independent: threads do not change a byte of the result.
+    to a certified distance from the optimum. Time grows with nnz(X) times the number of labels. Training needs memory
+    for X, the pruned model, and buffers for a few labels per thread. Labels are independent of each other, so the
+    number of threads does not change the model.
 
     Parameters
     ----------
@@ -34,55 +35,55 @@ class OneVsAll(ExtremeClassifier):
         Weight of the loss against the penalty. A larger C fits the training rows more closely.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
     solver : {"auto", "dual", "newton"}, default="auto"
-        "dual" is coordinate descent on the rows that matter, verified on all rows, for the squared hinge. "newton" is
-        the truncated Newton of the papers, for both losses. "auto" is "dual" where it applies. Both reach the same
-        optimum.
+        "dual" is coordinate descent on a working set of rows, verified on all rows. It is for the squared hinge only.
+        "newton" is the truncated Newton method of the papers, for both losses. "auto" is "dual" for the squared hinge
+        where it is possible, otherwise "newton". Both reach the same optimum.
     start : {"msi", "zero", "bias", "ova-primal", "tree"}, default="msi"
         First weights. "msi" separates the mean of the positives from the mean of the negatives; "zero" is zero; "bias"
         has a weight for the bias feature only; "ova-primal" is the solution of the all-negative problem; "tree" is the
-        solution of the most similar label. Newton begins at these weights. The dual solver begins with the rows that
-        they score highest; for "tree" with the positives of the most similar label, and the rows that "ova-primal"
-        scores highest. All starts lead to the same optimum. "msi" is fastest with the squared hinge, "ova-primal" with
-        the logistic loss. Options follow a colon: "msi:s=1,t=-3", "bias:factor=0.9", "ova-primal:stop=strict",
-        "tree:stop=strict".
+        solution of the most similar label. Newton starts at these weights. The first working set of the dual solver
+        has the rows with the highest scores under these weights. With "tree", it has the positives of the most similar
+        label and the rows with the highest scores under "ova-primal". All starts lead to the same optimum. "msi" is
+        fastest with the squared hinge, "ova-primal" with the logistic loss. Options follow a colon: "msi:s=1,t=-3",
+        "bias:factor=0.9", "ova-primal:stop=strict", "tree:stop=strict".
     positive_weight : float or array of n_labels floats, default=1.0
-        Multiplies C for the positives of a label. Above 1, missing a positive costs more than a false alarm. One number
-        for all labels, or one for each; an array is not kept in the saved parameters. C=1/3 with positive_weight=3
-        ranks labels better on many datasets, see docs/methods/one-vs-all.md.
+        Multiplies C for the positives of a label. Above 1, a false negative costs more than a false positive. Pass one
+        number for all labels, or one for each. An array is not saved with the model's parameters. C=1/3 with
+        positive_weight=3 ranks labels better on many datasets, see docs/methods/one-vs-all.md.
     prune : float, default=0.01
-        Weights smaller than this in absolute value are cut to zero after training. 0 keeps all.
+        After training, weights with an absolute value below `prune` are set to zero. 0 keeps all weights.
     tol : float or None, default=None
         Stopping tolerance. A label is solved by "dual" when its relative duality gap is at most `tol`, and by "newton"
-        when |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the rule of the papers. None means 0.01, but 1
-        for "newton" on dense features, as in the papers.
+        when |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the rule of the papers. None means 0.01, except
+        for "newton" on dense features, where it means 1, as in the papers.
     max_iter : int, default=100
-        Largest number of Newton steps per label. Labels that "dual" does not solve in 12 rounds go to Newton.
+        Maximum number of Newton steps per label. Labels that "dual" does not solve in 12 rounds are solved by Newton.
     bias : float, default=1.0
-        Value of the constant feature added to every row; its weight is penalised like any other. 0 adds none.
+        Value of the constant feature that is added to every row. Its weight is penalised like all weights. 0 adds none.
     normalize : bool, default=False
-        Divide every row by its length, in training and in prediction. Use it for counts and other rows of different
-        lengths; tf-idf rows of `TextFeatures` have length 1 already.
+        Divide every row by its length. The model does the same in prediction. Use True for counts and other rows of
+        different lengths. The tf-idf rows of `TextFeatures` already have length 1.
     calibrate : bool or str, default=False
         Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
-        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
-        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True means
+        "cross-fit" for fewer than 10,000 rows and "held-out" otherwise.
     block_size : int or None, default=None
-        Labels per block of work. Progress is reported and Ctrl-C obeyed more often with small blocks; large blocks
-        waste less time. It does not change a byte of the result. None chooses blocks of about a second.
+        Number of labels per block of work. With small blocks, progress is reported more often and Ctrl-C acts sooner.
+        Large blocks have less overhead. The size does not change the model. None chooses blocks of about a second.
     n_jobs : int or None, default=None
-        Number of threads. None and -1 mean all cores; inside a worker of joblib, None means its share of them.
+        Number of threads. None and -1 mean all cores. Inside a joblib worker, None means the worker's share of them.
     random_state : int, RandomState or None, default=0
-        For uniformity with the other methods; this one draws no random numbers.
+        Exists for consistency with the other methods. OneVsAll draws no random numbers.
 
     Attributes
     ----------
     model_ : LinearModel
         The frozen model; `model_.W` is a csr_array with one row per label.
     training_ : Training
-        How the fit went, with one entry per label in `status` and `n_iter` (Newton steps, or rounds of the dual solver)
-        and in these figures: `objective`, before small weights are cut; `gap`, the relative duality gap over all rows,
-        (P - D) / P; `gradient_ratio`, |g(w)| / |g(0)|, which the dual solver does not know (NaN); `n_active`, the rows
-        inside the margin, as the mean over Newton steps or at the end of "dual".
+        The record of the fit. `status`, `n_iter` (Newton steps, or rounds of the dual solver) and the figures have one
+        entry per label. Figures: `objective`, before small weights are set to zero; `gap`, the relative duality gap
+        over all rows, (P - D) / P; `gradient_ratio`, |g(w)| / |g(0)|, NaN for the dual solver; `n_active`, the number
+        of rows inside the margin, as the mean over Newton steps or at the end of "dual".
     classes_ : ndarray
         Names of the labels; `classes_[top.labels]` turns predictions into names.
     multiclass_ : bool
@@ -175,5 +176,5 @@ class OneVsAll(ExtremeClassifier):
             max_iter=int(self.max_iter),
             bias=float(self.bias),
             block_size=None if self.block_size is None else int(self.block_size),
-            seed=int(self.random_state) if isinstance(self.random_state, numbers.Integral) else 0,  # it draws nothing
+            seed=int(self.random_state) if isinstance(self.random_state, numbers.Integral) else 0,  # not used
         )

@@ -1,4 +1,4 @@
-"""The data and the parameters of one-vs-all: what both solvers and all starts read."""
+"""The data and the parameters of one-vs-all, which both solvers and all starts read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from longtail.methods.one_vs_all import newton_kernels as kernels
 
 LOSSES = {"squared_hinge": kernels.SQUARED_HINGE, "logistic": kernels.LOGISTIC}
 TOL = 0.01
-DENSE_TOL = 1.0  # of Newton: 0.01 is far too strict there (section 5 of the paper on mean-separating starts)
+DENSE_TOL = 1.0  # default `tol` of Newton on dense features, where 0.01 is too strict (section 5 of the MSI paper)
 MAX_SQUARE = 1e12  # |x|^2 of the longest row that the dual solver accepts
 
 Features: TypeAlias = "sp.csr_array | np.ndarray"
@@ -23,7 +23,8 @@ class Samples(NamedTuple):
     """The rows of X.
 
     Row i has the values data[indptr[i] : indptr[i + 1]] in the columns `indices`. Dense rows (`is_dense`) store every
-    entry, and `indices` is empty. Every row has one more feature, the bias feature, of value `bias`; 0 means none.
+    entry, and `indices` is empty. Every row has one more feature, the bias feature, with the value `bias`. If `bias` is
+    0, there is none.
     """
 
     data: np.ndarray
@@ -48,7 +49,7 @@ class LabelRows(NamedTuple):
 
 
 def as_dense(X: Features) -> Features:
-    """X without its indices if every entry is stored, as in embeddings that were read from a file."""
+    """Return X as a dense array if every entry is stored, as in embeddings that were read from a file."""
     if isinstance(X, np.ndarray) or X.nnz < X.shape[0] * X.shape[1]:
         return X
     return X.data.reshape(X.shape)
@@ -66,13 +67,13 @@ def label_rows(Y: sp.csr_array, weight: np.ndarray) -> LabelRows:
 
 
 def sum_of_rows(X: Features, bias: float) -> np.ndarray:
-    """The sum of all rows, bias feature included, as float64. SciPy adds sparse rows in float32."""
+    """Return the sum of all rows, including the bias feature, in float64. SciPy would add sparse rows in float32."""
     total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
     return frozen(np.append(total, X.shape[0] * bias) if bias > 0 else total, np.float64)
 
 
 def first_twins(positives: LabelRows) -> np.ndarray:
-    """For every label the first label that has the same rows and the same weight: its problem is the same."""
+    """Return, for every label, the first label with the same rows and the same weight, and so the same problem."""
     rows = positives.rows.tobytes()
     ends = (4 * positives.indptr).tolist()
     first: dict[tuple[bytes, float], int] = {}
@@ -127,7 +128,7 @@ class OneVsAllData:
 
     @property
     def pass_work(self) -> int:
-        """What one pass over X costs."""
+        """The cost of one pass over X."""
         return len(self.X.data) + self.n_samples
 
     def newton_rule(self, tol: float) -> kernels.NewtonRule:

@@ -1,4 +1,4 @@
-"""The label tree: which label is most like which.   [Fang et al. 2019], Algorithm 1 (OvA-Primal++)
+"""The label tree: it links similar labels.   [Fang et al. 2019], Algorithm 1 (OvA-Primal++)
 
 Vertices are the labels and a root, which stands for the all-negative problem. An edge weighs the Hamming distance of
 its labels, the number of rows that have one of them but not both; N_p is the number of rows with label p:
@@ -7,18 +7,19 @@ its labels, the number of rows that have one of them but not both; N_p is the nu
     p - q      N_p + N_q - 2 |rows with both|   for labels that share a row
 
 A minimum spanning tree of this graph is also one of all pairs (Lemma 3.2). The graph has at most L + sum over rows of
-|labels of the row|^2 / 2 edges (Theorem 3.3). Where no row has two labels (multi-class data), the root is the parent of
+|labels of the row|^2 / 2 edges (Theorem 3.3). If no row has two labels (multi-class data), the root is the parent of
 every label.
 
 Differs from the paper:
-  - Of labels with the same rows and the same weight, only the first is in the tree: the others are not solved.
-  - p - q is left out where it is no shorter than both ways to the root: some minimum tree does without it. The edges
-    that remain have 2 |rows with both| > min(N_p, N_q). A label therefore keeps fewer edges to labels with more rows
-    than twice the mean number of labels on its rows.
-  - Kruskal's algorithm needs only the order of the weights, so edges are weighed by their rank. Ranks are never zero,
-    which SciPy takes for no edge, and never equal, so every machine finds the same tree.
+  - If several labels have the same rows and the same weight, only the first is in the tree. The others are not solved.
+  - p - q is left out if it is at least as long as both edges to the root, because some minimum tree does not need it.
+    The remaining edges have 2 |rows with both| > min(N_p, N_q). The number of edges from a label to labels with more
+    rows is therefore less than twice the mean number of labels on its rows.
+  - Kruskal's algorithm needs only the order of the weights, so the weight of an edge is its rank. Ranks are never zero,
+    which SciPy would treat as no edge. They are never equal, so every machine finds the same tree.
   - Subtrees of more than SUBTREE_LABELS labels are cut, with as few cuts as possible (Kundu & Misra 1977). The root
-    becomes the parent of what was cut off. Threads then have enough to share, and no chain of labels is long.
+    becomes the parent of each piece that was cut off. There is then enough work to share among threads, and no chain
+    of labels is long.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ from longtail.methods.one_vs_all.inputs import LabelRows
 from longtail.methods.one_vs_all.order import ROOT
 
 SUBTREE_LABELS = 256
-PAIRS = 1_000_000  # entries of the product of labels and labels that are made at a time
+PAIRS = 1_000_000  # entries of the label-by-label product that are computed at a time
 
 
 def label_tree(positives: LabelRows, n_samples: int, labels: np.ndarray) -> np.ndarray:
-    """The parent of every label, ROOT for labels next to the root and for labels that are not among `labels`."""
+    """Return the parent of every label. It is ROOT for labels next to the root and for labels not in `labels`."""
     order, parent = spanning_tree(positives, n_samples, labels)
     return cut(order, parent, SUBTREE_LABELS)
 
 
 def spanning_tree(positives: LabelRows, n_samples: int, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """`labels` with parents before children, and the parent of every label."""
+    """Return `labels` in an order with parents before children, and the parent of every label."""
     p, q, distance = edges(positives, n_samples, labels)
     root = len(positives.weight)
     rank = np.empty(len(distance))
-    rank[np.argsort(distance, kind="stable")] = np.arange(1, len(distance) + 1)  # of equals, edges to the root first
+    rank[np.argsort(distance, kind="stable")] = np.arange(1, len(distance) + 1)  # ties: edges to the root first
     graph = sp.coo_array((rank, (p, q)), shape=(root + 1, root + 1)).tocsr()
     order, found = breadth_first_order(minimum_spanning_tree(graph), root, directed=False)
     parent = np.full(root, ROOT, np.int64)
@@ -54,7 +55,8 @@ def spanning_tree(positives: LabelRows, n_samples: int, labels: np.ndarray) -> t
 
 
 def edges(positives: LabelRows, n_samples: int, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """p, q and the Hamming distance of the edges between `labels` and to the root, whose number is n_labels."""
+    """Return p, q and the Hamming distance of all edges, between `labels` and to the root. The root has the number
+    n_labels."""
     n_labels = len(positives.weight)
     pattern = positives.rows.view(np.int32), positives.indptr.view(np.int64)
     ones = np.ones(len(positives.rows), np.int32)
@@ -75,13 +77,13 @@ def edges(positives: LabelRows, n_samples: int, labels: np.ndarray) -> tuple[np.
 
 
 def _steps(work: np.ndarray) -> list[slice]:
-    """Slices of labels with about PAIRS of work each; `work` is a running sum over labels."""
+    """Return slices of labels with about PAIRS entries each. `work` is the cumulative sum over labels."""
     ends = np.flatnonzero(np.diff(work // PAIRS, append=-1)) + 1
     return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def cut(order: np.ndarray, parent: np.ndarray, most: int) -> np.ndarray:
-    """The parents after the fewest cuts that leave no subtree with more than `most` labels."""
+    """Return the parents after the fewest cuts such that no subtree has more than `most` labels."""
     parent = parent.copy()
     size = np.ones(len(parent), np.int64)
     by_parent = np.argsort(parent, kind="stable")

@@ -1,4 +1,4 @@
-"""Truncated Newton as the papers describe it, one label at a time. newton_kernels.py has the method."""
+"""Truncated Newton as in the papers, one label at a time. newton_kernels.py describes the method."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK_LABELS = 256
 
 
 def block_labels(pass_work: int) -> int:
-    """How many labels make a block, if one pass over X costs `pass_work`."""
+    """Return the number of labels per block, if one pass over X costs `pass_work`."""
     return max(1, min(BLOCK_LABELS, BLOCK_WORK // pass_work))
 
 
@@ -37,7 +37,7 @@ def solve(problem: OneVsAllProblem, block: Block, work: Work, *, start: Start, t
         work.report(n_solved / len(block.items))
         out = kernels.newton_output(len(labels))
         kernels.newton_block(problem.X, problem.positives, labels, problem.x_sum, rule, space, W, out)
-        pruned = W.astype(np.float32)  # a copy: a label of the tree may begin at W
+        pruned = W.astype(np.float32)  # a copy, because a child in the label tree may start at the unpruned W
         pruned[np.abs(W) < problem.prune] = 0.0
         parts.append(part_of(block, labels, sp.csr_array(pruned), out.status, out.n_iter, out.figures))
         n_solved += len(labels)

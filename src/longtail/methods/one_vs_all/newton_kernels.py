@@ -10,14 +10,14 @@ products (11) over the active rows (19), (20) only, and backtracks along the dir
 Symbols  X (n, d) `Samples`, its bias column implicit; w, g, s, ... (D,), D = d + 1 with bias, else d.
          z = Xw; Xs = X times direction; active: rows with phi'' != 0; M: diagonal of the preconditioner.
 
-As in LIBLINEAR (Galli & Lin 2021), whose constants the paper takes over:
+As in LIBLINEAR (Galli & Lin 2021), whose constants the paper uses:
   - conjugate gradients stop when the quadratic model gains little more (CG_TOLERANCE), or after max(D, 5) steps;
   - the preconditioner is 0.99 I + 0.01 diag(H);
   - the step is halved up to 20 times until f falls by at least 0.01 step g.s;
   - a label stops at |g(w)| <= eps |g(0)|, eps = tol max(1, min(|P|, |N|)) / n (12), (13), or when f no longer changes,
     or could not change, in the twelfth digit (LIBLINEAR stops there too).
-What differs: z is updated by z += step Xs instead of being recomputed, and |g(0)| comes from the sum of all rows, which
-labels share. Neither changes the iterates beyond rounding.
+Differs from LIBLINEAR: z is updated by z += step Xs instead of being recomputed, and |g(0)| is computed from the sum of
+all rows, which labels share. Neither changes the iterates beyond rounding.
 
 Contract: X and the positives come from inputs.py. Everything else is float64 and owned by the caller. Nothing here
 allocates, prints or raises; the kernels return how a solve ended as an integer.
@@ -43,7 +43,7 @@ NO_CHANGE = 1e-12
 
 
 class NewtonRule(NamedTuple):
-    """What is minimised, and when a label stops."""
+    """The objective, and the stopping rule."""
 
     loss: int  # SQUARED_HINGE or LOGISTIC
     C: float
@@ -68,7 +68,7 @@ class NewtonSpace(NamedTuple):
 
 
 class NewtonOutput(NamedTuple):
-    """How labels ended: arrays with one entry or row per label."""
+    """The results: arrays with one entry or row per label."""
 
     status: np.ndarray
     n_iter: np.ndarray
@@ -167,7 +167,7 @@ def objective(loss, space, wTw):
 
 @kernel
 def find_active(loss, space):
-    """Put the rows with phi'' != 0 (19) into `active`, in order; returns how many there are."""
+    """Put the rows with phi'' != 0 (19) into `active`, in order. Returns their number."""
     y, z, active = space.y, space.z, space.active
     count = 0
     for i in range(len(z)):
@@ -243,7 +243,8 @@ def dot(a, b):
 
 @kernel
 def newton_direction(X, loss, space, n_active):
-    """s, an approximate solution of H s = -g (7), by preconditioned conjugate gradients from s = 0; returns g.s."""
+    """Compute s, an approximate solution of H s = -g (7), by preconditioned conjugate gradients from s = 0. Returns
+    g.s."""
     g, M, s, r = space.g, space.M, space.s, space.r
     direction, H_direction = space.direction, space.H_direction
     zTr = 0.0
@@ -284,7 +285,8 @@ def newton_direction(X, loss, space, n_active):
 
 @kernel
 def line_search(loss, space, w, wTw, gTs, f):
-    """The first step of 1, 1/2, 1/4, ... that lowers f enough, and f there; step 0 if none of them does."""
+    """Return the first step of 1, 1/2, 1/4, ... that lowers f enough, and f at that step. The step is 0 if none
+    does."""
     y, z, cost, Xs = space.y, space.z, space.cost, space.Xs
     wTs, sTs = dot(w, space.s), dot(space.s, space.s)
     step = 1.0
@@ -311,7 +313,7 @@ def gradient_norm_at_zero(X, loss, positives, weight, x_sum, C, out):
 
 @kernel
 def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
-    """Solve one label from the start `w`, in place; out[b] tells how it ended."""
+    """Solve one label from the start `w`, in place. The results are written to out[b]."""
     loss, z = rule.loss, space.z
     n = len(z)
 
@@ -345,7 +347,7 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
         # 4) step length, and the step
         margins(X, space.s, space.Xs)
         step, f_new = line_search(loss, space, w, wTw, gTs, f)
-        if step == 0.0:  # either rounding hides what little is left to gain, or the problem is badly scaled
+        if step == 0.0:  # either the remaining gain is below rounding, or the problem is badly scaled
             status = CONVERGED if -gTs <= NO_CHANGE * abs(f) else LINE_SEARCH_FAILED
             break
         for j in range(len(w)):
@@ -371,7 +373,7 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
 
 @kernel
 def newton_block(X, positives, labels, x_sum, rule, space, W, out):
-    """Solve `labels`: W (labels, D) holds their starts, then their solutions."""
+    """Solve `labels`. W (labels, D) holds their starts before the call, and their solutions after it."""
     y, cost, C = space.y, space.cost, rule.C
     y[:] = -1.0
     cost[:] = C

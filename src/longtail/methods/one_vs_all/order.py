@@ -1,7 +1,7 @@
-"""In which order labels are solved: blocks of the plan, and the walk through the labels of one block.
+"""The order in which labels are solved: the blocks of the plan, and the order of labels within a block.
 
-A forest of labels, `parent`, says which label has to be solved before another: parent[label] is a label, or ROOT. The
-start "tree" needs it (label_tree.py); for all other starts every parent is ROOT.
+`parent` describes a forest of labels: parent[label] must be solved before the label, unless it is ROOT. The start
+"tree" needs this forest (label_tree.py). For all other starts, every parent is ROOT.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ DENSE_WEIGHTS = 4_000_000  # entries of the dense (labels, D) buffer that a thre
 
 
 def subtree_blocks(labels: np.ndarray, parent: np.ndarray, size: int) -> list[np.ndarray]:
-    """The labels in blocks of whole subtrees, with about `size` labels each; in ranges if all parents are ROOT."""
+    """Divide the labels into blocks of whole subtrees with about `size` labels each. If all parents are ROOT, the
+    blocks are ranges."""
     top = np.where(parent == ROOT, np.arange(len(parent)), parent)
     while (top != top[top]).any():
         top = top[top]
@@ -35,13 +36,13 @@ def subtree_blocks(labels: np.ndarray, parent: np.ndarray, size: int) -> list[np
 def walk(
     data: OneVsAllData, start: Start, labels: np.ndarray, parent: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """A few labels at a time, in the order to solve them, with their first weights W (labels, D).
+    """Yield a few labels at a time, in the order to solve them, with their first weights W (labels, D).
 
-    The caller turns W into solutions, in place, before it takes the next labels. Labels whose parent is ROOT begin at
-    the weights of `start`, the others at the solution of their parent, which must also be among `labels`.
+    The caller replaces W by the solutions, in place, before it takes the next labels. Labels whose parent is ROOT start
+    at the weights of `start`. Other labels start at the solution of their parent, which must also be in `labels`.
 
-    Memory: children that need most go last, and the last one takes over its parent's weights. At most
-    1 + log2(len(labels)) dense solutions are therefore held at a time, however deep the tree.
+    Memory: the child whose subtree needs most memory is solved last, and it reuses the array of its parent. At most
+    1 + log2(len(labels)) dense solutions are therefore held at a time, even if the tree is deep.
     """
     tops = [label for label in labels.tolist() if parent[label] == ROOT]
     children = _children(labels, parent, tops)
@@ -59,14 +60,14 @@ def walk(
             start.weights(data, np.array([label]), W)
         else:
             W = above if is_last_child else above.copy()
-        above = None  # so that the solution is freed where no other label needs it
+        above = None  # frees the solution if no other label needs it
         yield np.array([label]), W
         below = children.get(label, [])
         waiting += [(child, W, child == below[0]) for child in below]  # the first is popped last and may keep W
 
 
 def _children(labels: np.ndarray, parent: np.ndarray, tops: list[int]) -> dict[int, list[int]]:
-    """The children of every label that has some, first the one that needs most solutions to be held at a time."""
+    """Return the children of every label that has any. The child that needs most solutions in memory comes first."""
     children: dict[int, list[int]] = {}
     for label in labels.tolist():
         if parent[label] != ROOT:

@@ -1,4 +1,4 @@
-"""Weight rows of labels on their way into the model: the parts of a one-vs-all problem, and the stack of them."""
+"""The parts of a one-vs-all problem, which hold weight rows, and the stack that joins them into a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from longtail.methods.problem import Block, Part, Stack
 from longtail.models import LinearModel
 
 FIGURES = ("objective", "gap", "gradient_ratio", "n_active")  # the columns of `figures` in the kernels' output
-GROWTH = 1.05  # little, because NumPy fills what it adds
+GROWTH = 1.05  # factor by which arrays grow; small, because NumPy fills the new entries
 
 
 def part_of(
     block: Block, labels: np.ndarray, W: sp.csr_array, status: np.ndarray, n_iter: np.ndarray, figures: np.ndarray
 ) -> Part:
-    """The part whose arrays are the rows of W, one per label. `figures` has one row per label."""
+    """Make a part from the rows of W. W and `figures` have one row per label."""
     columns = {name: np.ascontiguousarray(column) for name, column in zip(FIGURES, figures.T, strict=True)}
     return Part(block.number, labels, _arrays(W), status, n_iter, columns)
 
@@ -36,7 +36,7 @@ def weights_of(part: Part, n_columns: int) -> sp.csr_array:
 
 
 def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int) -> Part:
-    """One part of the chosen labels. `chosen` counts through the labels of all parts, one part after the other."""
+    """Make one part of the chosen labels. `chosen` holds positions in the concatenation of all parts."""
     W = stack_rows([weights_of(part, n_columns) for part in parts], chosen)
     return replace(
         parts[0],
@@ -51,10 +51,10 @@ def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int) -> Part:
 class WeightStack(Stack):
     """Puts weight rows in the order of labels while parts arrive, so that a large model is never held twice.
 
-    twins : for every label the label, itself or an earlier one, whose row it takes.
+    twins : for every label, the label whose row it takes: itself or an earlier one.
 
-    A row waits in `pending`, as a view of the part that it came with, until all rows before it are there. Parts of
-    consecutive labels wait for earlier parts only. Parts of subtrees may wait until the end.
+    A row waits in `pending`, as a view of its part, until all rows before it have arrived. Parts of consecutive labels
+    wait for earlier parts only. Parts of subtrees may wait until the end.
     """
 
     def __init__(self, twins: np.ndarray, n_features: int, bias: float) -> None:
@@ -76,7 +76,7 @@ class WeightStack(Stack):
             self.n_rows += 1
 
     def _append(self, label: int, source: int) -> bool:
-        """Add the row of `label`, which is the row of `source`; False if it has not arrived."""
+        """Add the row of `label`, which is the row of `source`. Returns False if that row has not arrived."""
         start = self.indptr[label]
         if source == label:
             if label not in self.pending:

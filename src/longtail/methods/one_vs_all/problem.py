@@ -20,9 +20,10 @@ from longtail.parallel import Work
 class OneVsAllProblem(OneVsAllData, Problem):
     """One binary problem per label, each independent of the others.
 
-    What blocks share is made here, once: the data in the form of the kernels, the start (with w*(-1) for "ova-primal"
-    and "tree"), its scores of all rows for the dual solver, and the label tree. `parent` is that tree, or a forest of
-    single labels; `twins` has for every label the first one with the same rows and weight, the only one to be solved.
+    Everything that blocks share is made here once: the data in the form of the kernels, the start (with w*(-1) for
+    "ova-primal" and "tree"), its scores of all rows for the dual solver, and the label tree. `parent` is that tree, or
+    a forest of single labels. `twins` has for every label the first label with the same rows and weight. Only that
+    label is solved.
     """
 
     unit = "label"
@@ -52,10 +53,10 @@ class OneVsAllProblem(OneVsAllData, Problem):
         }
 
     def blocks(self) -> list[Block]:
-        """Ranges of labels; whole subtrees where labels begin at their parent's solution."""
+        """Return ranges of labels, or whole subtrees if labels start at the solution of their parent."""
         if self.solver == "newton":
             pieces = subtree_blocks(self.labels, self.parent, self.block_size)
-        else:  # frequent labels first, so that lanes end together
+        else:  # frequent labels come first, so that lanes finish together
             n_positive = self.positives.n_positive
             ranges = parallel.ranges(len(self.labels), self.block_size)
             pieces = [self.labels[part.start : part.stop] for part in ranges]

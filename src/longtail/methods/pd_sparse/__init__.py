@@ -1,4 +1,4 @@
-"""PD-Sparse: all labels trained together, with few weights and few dual variables."""
+"""PD-Sparse: all labels are trained together, with few weights and few dual variables."""
 
 from longtail.methods.pd_sparse.estimator import PDSparse
 from longtail.methods.pd_sparse.stages import STAGES

@@ -21,14 +21,14 @@ from longtail.training import Training
 class PDSparse(ExtremeClassifier):
     """A small linear model that separates labels by a margin: primal-dual sparse extreme classification (PD-Sparse).
 
-    All labels are trained together, but each row works only with the few labels that it confuses with its own:
+    All labels are trained together, but each row uses only the few labels that are hard to distinguish from its own:
 
         min_W  sum_k 1/2 |w_k|^2 + lam |w_k|_1  +  C sum_i max(0, 1 + best negative score - worst positive score)
 
-    with scores x_i.w_k. The l1 penalty makes W sparse, the loss makes the dual variables sparse, and training touches
-    only what is not zero. Models are several times smaller than those of `OneVsAll` at about the same precision. Time
-    per pass and memory grow more slowly than the number of labels. Scores rank the labels of a row; they are not
-    calibrated.
+    with scores x_i.w_k. The l1 penalty makes W sparse, and the loss makes the dual variables sparse. Training reads and
+    writes only nonzero values. Models are several times smaller than with `OneVsAll`, at about the same precision. Time
+    per pass and memory grow more slowly than the number of labels. Scores only rank the labels of a row. For
+    probabilities, see `calibrate`.
 
     Parameters
     ----------
@@ -36,42 +36,42 @@ class PDSparse(ExtremeClassifier):
         Weight of the loss against the penalties. "auto" tries 1 and 10. Several values ("1,10" on the command line) are
         compared on held-out rows.
     lam : float, "auto", or several floats, default="auto"
-        Weight of the l1 penalty: a larger one gives fewer weights. "auto" is 0.02 C. Several values are tried from the
-        largest to the smallest, and each continues from the previous one.
+        Weight of the l1 penalty: a larger value gives fewer weights. "auto" is 0.02 C. Several values are tried from
+        the largest to the smallest. Each continues from the weights of the previous one.
     search : str, default="part:parts=5,returned=4"
-        Which labels a row is compared with in a search. "part" compares it with one part of the labels, drawn at random
-        each time; the labels are divided into `parts` parts of at least 100 labels. "exact" compares it with all
-        labels, and has no option `parts`. "sampled" compares it with one part, using a sample of the row's features.
-        `returned` is the number of labels that a search returns; it doubles when searching takes most of the time.
+        Which labels a row is compared with in a search. "part": with one part of the labels, drawn at random for each
+        search. The labels are divided into `parts` parts of at least 100 labels. "exact": with all labels; this search
+        has no option `parts`. "sampled": with one part, using only a sample of the row's features. `returned` is the
+        number of labels that a search returns. It doubles when searching takes most of the time.
     max_iter : int or None, default=None
-        Maximum number of passes over the rows, not counting the passes that choose C and lam. None means 4, or more for
-        fewer than 10,000 rows: about 40,000 visits of rows.
+        Maximum number of passes over the rows, not counting the passes that choose C and lam. None means 4 passes, or
+        more if there are fewer than 10,000 rows, so that about 40,000 rows are processed in total.
     tol : float, default=1e-3
-        Without held-out rows, training stops when a pass lowers the dual objective by no more than this share.
+        Without held-out rows, training stops when a pass lowers the dual objective by at most this share.
     early_stopping : bool, default=True
-        Hold rows out to choose C and lam, to stop when their precision no longer rises, and to keep the best pass. In
-        the end the model learns from them, too. No rows are held out if they would be fewer than 20; C="auto" then
-        means 10.
+        Hold rows out to choose C and lam, to stop when the precision on these rows no longer rises, and to keep the
+        best pass. At the end, the model is also trained on the held-out rows. If fewer than 20 rows would be held out,
+        none are, and C="auto" means 10.
     validation_fraction : float, default=0.1
-        Share of the rows to hold out, at most 2,000 rows.
+        Share of the rows to hold out. At most 2,000 rows are held out.
     n_iter_no_change : int, default=3
-        Training stops after this many passes without gain on the held-out rows.
+        Training stops after this many passes without improvement on the held-out rows.
     post_solve : bool, default=True
-        Try to train the selected weights again without l1 penalty, and keep the result if it raises the precision on
+        Train the selected weights again without the l1 penalty, and keep the result if it raises the precision on
         held-out rows.
     bias : float, default=0.0
         Value of a constant feature that is added to every row. 0 adds none, as in the paper.
     normalize : bool, default=False
-        Divide every row by its length, in training and, by the model itself, in prediction. Use True for counts and
-        other rows of different lengths; tf-idf rows of `TextFeatures` have length 1 already.
+        Divide every row by its length. The model does the same in prediction. Use True for counts and other rows of
+        different lengths. The tf-idf rows of `TextFeatures` already have length 1.
     calibrate : bool or str, default=False
         Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
-        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True
-        chooses it for fewer than 10,000 rows, and "held-out" otherwise.
+        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True means
+        "cross-fit" for fewer than 10,000 rows and "held-out" otherwise.
     n_jobs : int or None, default=None
-        Number of threads. None and -1 mean all cores. Their number does not change a byte of the model.
+        Number of threads. None and -1 mean all cores. The number does not change the model.
     random_state : int, RandomState or None, default=0
-        Seed of the order of rows, of the parts and of the held-out rows. None draws a new one for every fit.
+        Seed of the order of rows, of the parts and of the held-out rows. None draws a new seed for every fit.
 
     Attributes
     ----------
@@ -83,13 +83,13 @@ class PDSparse(ExtremeClassifier):
         Whether y was 1-d, so that `predict` returns one class per row.
     n_features_in_ : int
     C_, lam_ : float
-        The values that were used.
+        The values of C and lam that were used.
     n_iter_ : int
-        Passes over the training rows, not counting the passes that chose C and lam.
+        Number of passes over the training rows, not counting the passes that chose C and lam.
     training_ : Training
-        How the fit went. Figures: `C` and `lam`, and for every pass `pass_stage` (a position in
+        The record of the fit. Figures: `C` and `lam`, and for every pass `pass_stage` (a position in
         `longtail.methods.pd_sparse.STAGES`), `pass_C`, `pass_lam`, `pass_rows`, `pass_precision` (on held-out rows),
-        `pass_objective` (the dual one), `pass_k_A` (active labels per row) and `pass_k_W` (weights per feature).
+        `pass_objective` (the dual objective), `pass_k_A` (active labels per row) and `pass_k_W` (weights per feature).
 
     Examples
     --------
@@ -106,7 +106,7 @@ class PDSparse(ExtremeClassifier):
     """
 
     method = "pd-sparse"
-    _repeated: dict[str, Any]  # parameters of the problem, of an estimator that repeats an earlier fit
+    _repeated: dict[str, Any]  # only in an estimator that repeats an earlier fit: its problem parameters
 
     def __init__(
         self,
@@ -184,7 +184,8 @@ class PDSparse(ExtremeClassifier):
         )
 
     def _after(self, record: Training) -> ExtremeClassifier:
-        """Repeats what the first fit chose on its own held-out rows: other choices give scores on another scale."""
+        """Return an estimator that repeats the choices of the first fit, because other choices change the scale of the
+        scores."""
         again: PDSparse = clone(self).set_params(C=float(record.C[0]), lam=float(record.lam[0]))
         again._repeated = {
             "early_stopping": False,
@@ -194,4 +195,4 @@ class PDSparse(ExtremeClassifier):
         return again
 
     def _column_bytes(self) -> tuple[int, int]:
-        return 190, 20  # the table of a feature begins with a few slots
+        return 190, 20  # each feature has a table with a few slots, even if it is unused

@@ -17,9 +17,9 @@ once, in random order:
 
 Differs from the paper: rows are processed in mini-batches. The searches of a batch run in parallel and read the weights
 from before the batch. Then the rows are updated one after the other, with fresh scores of their active labels, so no
-update increases G. Batches depend on the data alone, so the number of threads does not change a byte of the result. The
-rule of section 4.4 returns more labels from a search when searching takes most of the time. Here it counts operations
-instead of seconds, for the same reason.
+update increases G. Batches depend on the data alone, so the number of threads does not change the result. The rule of
+section 4.4 returns more labels from a search when searching takes most of the time. Here it counts operations instead
+of seconds, for the same reason.
 
 Symbols: N rows, D features, K labels. A_i, the active set of row i, is `members` of row i, positive labels first.
 """
@@ -46,7 +46,7 @@ from longtail.methods.state import joined, of, of_generator, set_generator, with
 
 MEMBER = np.dtype([("label", np.uint32), ("alpha", np.float64)])
 BATCH = 256  # rows searched at a time
-MIN_BATCHES = 64  # in a pass: small data has smaller batches
+MIN_BATCHES = 64  # least number of batches in a pass, so small data has smaller batches
 SPARE_MEMBERS = 4  # room for negative labels in a row's first active set
 SLOT_WORK = 25.0  # visiting a slot takes as long as reading this many entries of lists
 MAX_RETURNED = 64
@@ -54,7 +54,7 @@ MAX_RETURNED = 64
 
 @dataclass(frozen=True)
 class Samples:
-    """The rows, as kernels take them, and their labels.
+    """The rows, in the form that kernels take, and their labels.
 
     Labels are renumbered at random: label k has the number number_of[k] in training. X has the bias feature as its last
     column, if there is one.
@@ -62,7 +62,7 @@ class Samples:
 
     X: tuple[np.ndarray, np.ndarray, np.ndarray]
     squares: np.ndarray  # |x_i|^2
-    n_positive: np.ndarray  # labels of each row
+    n_positive: np.ndarray  # number of labels of each row
     positives: np.ndarray  # numbers of the labels of row 0, of row 1, ...
     number_of: np.ndarray
     n_features: int
@@ -96,7 +96,7 @@ class Samples:
         return np.flatnonzero((self.n_positive > 0) & (self.n_positive < self.n_labels))
 
     def sampling_rate(self, C: float) -> float:
-        """Features per feature that is drawn, d_i / d~_i (section 4.4)."""
+        """Return d_i / d~_i: the features of a row divided by the features that are drawn (section 4.4)."""
         entries = len(self.X[0])
         log_labels = math.log(max(self.n_labels, 2))
         by_weights = 5.0 * self.n_features * self.n_labels / max(C * entries * log_labels, 1e-300)
@@ -134,12 +134,12 @@ class Members(NamedTuple):
         return Members(*(part.copy() for part in self))
 
     def state(self) -> dict[str, np.ndarray]:
-        """The arrays, without the unused end of `held`; records as bytes."""
+        """Return the arrays without the unused end of `held`. Records are returned as bytes."""
         return {**self._asdict(), "held": self.held[: int(self.used[0])].view(np.uint8)}
 
     @classmethod
     def restored(cls, state: Mapping[str, np.ndarray]) -> Members:
-        """The members of a `state`."""
+        """Rebuild the members from a `state`."""
         arrays = {name: state[name].copy() for name in cls._fields}
         arrays["held"] = with_room(arrays["held"].view(MEMBER), 1024)
         return cls(**arrays)
@@ -173,7 +173,7 @@ class RowScratch(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """A state of training: the parameters and the active sets. The weights follow from these."""
+    """A point of training: the parameters and the active sets, which determine the weights."""
 
     C: float
     lam: float
@@ -181,7 +181,7 @@ class Point:
 
 
 class FrankWolfe:
-    """The state of training: `members` and `weights` belong together, and to `C` and `lam`."""
+    """The state of training. `members`, `weights`, `C` and `lam` belong together and change together."""
 
     def __init__(self, samples: Samples, search: Search, rng: np.random.Generator, team: parallel.Team) -> None:
         self.samples = samples
@@ -194,7 +194,7 @@ class FrankWolfe:
         self.start(1.0, 0.0)
 
     def start(self, C: float, lam: float) -> None:
-        """Begin at alpha = 0."""
+        """Start at alpha = 0."""
         self.visits = 0
         self.selected = False
         self.C = C
@@ -222,7 +222,7 @@ class FrankWolfe:
     # --- a pass ------------------------------------------------------------------------------------------------------
 
     def run_pass(self, rows: np.ndarray, report: Callable[[int], None] = lambda done: None) -> None:
-        """Algorithm 1 once over these rows, in random order. `report` receives the number of rows that are done."""
+        """Run Algorithm 1 once over these rows, in random order. `report` receives the number of rows that are done."""
         order = self.rng.permutation(rows).astype(np.uint32)
         parts = self.rng.integers(self.search.parts, size=len(order))
         seed = int(self.rng.integers(2**62))
@@ -245,7 +245,7 @@ class FrankWolfe:
             self.returned = min(2 * self.returned, MAX_RETURNED)  # section 4.4
 
     def _search(self, rows: np.ndarray, parts: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-        """The labels that each row found, and the work that took."""
+        """Return the labels that the search found for each row, and the work it took."""
         found = np.full((len(rows), self.returned), kernels.NOWHERE, np.uint32)
         if self.selected:
             return found[:, :0], 0.0
@@ -266,7 +266,7 @@ class FrankWolfe:
         return slice(n_rows * thread // self.team.size, n_rows * (thread + 1) // self.team.size)
 
     def _update(self, rows: np.ndarray, found: np.ndarray) -> float:
-        """Update the rows one after the other; returns the work that took."""
+        """Update the rows one after the other. Returns the work it took."""
         scratch = self._scratch()
         done = 0
         status = -1
@@ -299,7 +299,7 @@ class FrankWolfe:
         return Point(self.C, self.lam, self.members.copy())
 
     def go_back(self, point: Point) -> None:
-        """Return to `point`: V is computed from its alphas."""
+        """Return to `point`. V is computed from its alphas."""
         self.members = point.members.copy()
         self.selected = False
         self.C = point.C
@@ -329,7 +329,7 @@ class FrankWolfe:
     # --- to disk and back --------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that a pass changes."""
+        """Return everything that a pass changes."""
         return joined(
             members=self.members.state(),
             weights=self.weights.state(),

@@ -14,7 +14,7 @@ EMPTY = np.uint32(0xFFFFFFFF)  # the label of an empty slot
 NOWHERE = np.uint32(0xFFFFFFFF)  # no list, no row, no label
 NO_TABLE = np.uint64(0xFFFFFFFFFFFFFFFF)
 DONE, MORE_SLOTS, MORE_ENTRIES, MORE_MEMBERS = range(4)  # how a kernel ended, or which array is too small
-FULL = 0.7  # the share of a table's slots that may be in use
+FULL = 0.7  # largest share of a table's slots that may be in use
 ONE = np.uint64(1)
 LOW_BITS = np.uint64(0xFFFFFFFF)
 
@@ -24,7 +24,7 @@ LOW_BITS = np.uint64(0xFFFFFFFF)
 
 @kernel
 def sort_down(values, order):
-    """Sort `values` in decreasing order by Shell's method; order[r] = the old position of the r-th."""
+    """Sort `values` in decreasing order by Shell's method. order[r] = the old position of the r-th value."""
     n = len(values)
     gap = 1
     for r in range(n):
@@ -156,7 +156,7 @@ def bits_of(mask):
 
 @kernel
 def take_table(weights, bits):
-    """An empty table of 2^bits slots: one that is no longer in use, or a new one."""
+    """Return the start of an empty table of 2^bits slots: an unused table, or a new one."""
     slots = weights.slots
     size = np.uint64(1) << np.uint64(bits)
     start = weights.free[bits]
@@ -204,7 +204,7 @@ def grow_table(weights, j):
 
 @kernel
 def append_entry(weights, j, part, label, w):
-    """Put a label at the end of its list, and return its position there. A full list moves to twice the room."""
+    """Append a label to its list, and return its position there. A full list moves to a segment of twice the size."""
     size = weights.list_size[j, part]
     room = weights.list_room[j, part]
     if size == room:
@@ -239,7 +239,7 @@ def insert(weights, j, label):
 
 @kernel
 def change_feature(weights, j, x, n, lam, selected, scratch):
-    """v[j, label] += x step for the n labels that moved; w follows (23).
+    """v[j, label] += x step for the n labels that moved. w is updated by (23).
 
     If `selected`, labels that are not in the table have no weight and get none. Arrays of the inner loop are local
     variables, because passing a named tuple to a function there would cost more than the work.
@@ -275,7 +275,7 @@ def change_feature(weights, j, x, n, lam, selected, scratch):
 
 @kernel
 def space_for(weights, X_indices, start, end, n):
-    """DONE if n labels can be added to each feature of a row, else which array is too small."""
+    """Return DONE if n labels can be added to each feature of a row, otherwise which array is too small."""
     slots = np.int64(weights.used[0])
     entries = np.int64(weights.used[1])
     for p in range(start, end):
@@ -338,7 +338,7 @@ def score_active(X, start, end, n, weights, lam, scratch):
 
 @kernel
 def keep_members(i, n_positive, n, members, scratch, out):
-    """Store the alphas `out` of all positive labels, and of the negative labels where they are not zero (step 5)."""
+    """Store the alphas `out` of all positive labels, and of the negative labels whose alpha is not zero (step 5)."""
     kept = n_positive
     for a in range(n_positive, n):
         if out[a] != 0.0:
@@ -400,7 +400,7 @@ def update_rows(rows, begin, X, squares, n_positive, found, C, lam, selected, we
 
 @kernel
 def restore_rows(rows, begin, X, weights, members, scratch):
-    """V += X'A over `rows`: the tables that belong to given alphas. Returns the same as `update_rows`."""
+    """V += X'A over `rows`, which fills the tables for given alphas. Returns the same as `update_rows`."""
     X_data, X_indices, X_indptr = X
     for r in range(begin, len(rows)):
         i = rows[r]

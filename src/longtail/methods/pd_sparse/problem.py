@@ -21,14 +21,14 @@ from longtail.methods.problem import Block, CoupledProblem, Part
 from longtail.parallel import Work
 
 AUTO_C = (1.0, 10.0)
-AUTO_LAM = 0.02  # times C
-MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows say nothing, and more say little else
+AUTO_LAM = 0.02  # lam="auto" is this times C
+MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows are too noisy, and more hardly change the choices
 MIN_PASSES, MAX_PASSES = 4, 100
-VISITS = 40_000  # of rows, which max_iter=None aims at
+VISITS = 40_000  # total number of rows to process with max_iter=None
 
 
 class PDSparseParameters(NamedTuple):
-    """Parameters as `PDSparse` has them, checked. None stands for "auto"."""
+    """The checked parameters of `PDSparse`. None stands for "auto"."""
 
     C: list[float] | None
     lam: list[float] | None
@@ -41,7 +41,7 @@ class PDSparseParameters(NamedTuple):
     post_solve: bool
     bias: float
     seed: int
-    repeat: int | None = None  # this many passes with the only C and lam, and `post_solve`, without held-out rows
+    repeat: int | None = None  # if given: train this many passes with the only C and lam, without held-out rows
 
 
 class PDSparseProblem(CoupledProblem):
@@ -108,7 +108,8 @@ class PDSparseProblem(CoupledProblem):
 def pairs_to_try(
     C_values: Sequence[float] | None, lam_values: Sequence[float] | None, *, can_compare: bool
 ) -> list[tuple[float, float]]:
-    """All pairs of C and lam, with C increasing and lam decreasing. Several pairs are compared on held-out rows."""
+    """Return all pairs of C and lam, with C increasing and lam decreasing. Raise InputError if there are several pairs
+    and no held-out rows to compare them on."""
     if C_values is None:
         C_values = AUTO_C if can_compare else AUTO_C[-1:]
     pairs = []

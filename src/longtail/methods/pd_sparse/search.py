@@ -1,4 +1,4 @@
-"""How a row searches for labels that violate its margin: the parameter `search` of PDSparse.
+"""The parameter `search` of PDSparse: how the labels that violate the margin of a row are found.
 
 Each search is a word with options, such as "part:parts=5,returned=4". The keyword-only parameters of the functions
 below are the options.
@@ -24,7 +24,7 @@ class Search(NamedTuple):
     sampled: bool
 
     def for_labels(self, n_labels: int) -> Search:
-        """The same search with at most as many parts as make parts of PART_LABELS labels."""
+        """Return the same search, with the number of parts reduced so that each has at least PART_LABELS labels."""
         return self._replace(parts=max(1, min(self.parts, n_labels // PART_LABELS)))
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ SEARCHES: dict[str, Callable[..., Search]] = {"part": _part, "exact": _exact, "s
 
 
 def parse_search(text: Any) -> Search:
-    """The search that `text` names; InputError if there is none."""
+    """Return the search that `text` names. Raise InputError if there is none."""
     where = "The 'search' parameter of PDSparse"
     name, options = spec.parse(text, SEARCHES, where)
     for option, value in options.items():

@@ -7,9 +7,9 @@ import numpy as np
 from longtail.compiled import kernel
 
 NOWHERE = np.uint32(0xFFFFFFFF)
-ROW_SPEED = 16.0  # labels of a row that are added in the time of one entry of a list
+ROW_SPEED = 16.0  # labels of a row of all labels that are added in the time of one list entry
 STRETCH = 512  # labels whose largest score is found at once
-SPARSE = 16  # a search that meets fewer than 1 / SPARSE of the labels reads only those
+SPARSE = 16  # if the lists hold fewer than 1 / SPARSE of the labels, the search reads only these labels
 
 
 @kernel
@@ -23,8 +23,8 @@ def random_bits(state):
 
 @kernel
 def sample_features(X_data, start, end, rate, seed, out):
-    """out[p] = the factor of the p-th feature of a row: x itself if rate = 1, else |x|_1 sign(x) / d~ times the number
-    of times that it is drawn. Then sum_j out_j w_kj is the unbiased estimate (25).
+    """out[p] = the factor of the p-th feature of a row. If rate = 1, it is x itself. Otherwise it is |x|_1 sign(x) / d~
+    times the number of times that the feature is drawn. Then sum_j out_j w_kj is the unbiased estimate (25).
 
     The d~ = d / rate draws have the probabilities |x_j| / |x|_1. They are evenly spaced, after a random first one.
     """
@@ -86,10 +86,10 @@ def largest(numbers):
 
 @kernel
 def first_best(z, bits, low, high):
-    """The label with the largest z in low .. high, the first of equal ones; NOWHERE if all are -inf.
+    """Return the label with the largest z in low .. high, the first one if several are equal. NOWHERE if all are -inf.
 
-    `bits` is the memory of z, seen as int32. Of two floats that are not negative, the larger one has the larger bits,
-    and whole numbers are compared with vector instructions.
+    `bits` is the memory of z, viewed as int32. Of two nonnegative floats, the larger one has the larger bits, and
+    integers are compared with vector instructions.
     """
     best = np.int32(-1)
     at_best = low
@@ -113,10 +113,10 @@ def first_best(z, bits, low, high):
 
 @kernel
 def take_best(z, bits, low, high, turn, out):
-    """out = the labels with the largest z in low .. high, NOWHERE if too few are above -inf. Sets their z to -inf.
+    """out = the labels with the largest z in low .. high, or NOWHERE if too few are above -inf. Sets their z to -inf.
 
-    Of labels with the same score (zero, at the beginning) the first from `turn` on is taken. Otherwise all rows that
-    search with the same weights would find the same label.
+    If several labels have the same score (zero, at the beginning), the first one from `turn` on is taken. Otherwise all
+    rows that search with the same weights would find the same label.
     """
     for rank in range(len(out)):
         late = first_best(z, bits, turn, high)
@@ -129,7 +129,7 @@ def take_best(z, bits, low, high, turn, out):
 
 @kernel
 def take_touched(X_indices, start, end, factors, part, low, high, turn, weights, z, peaks, out):
-    """The same as `take_best`, but reads only the labels in the row's lists; all others score zero. Clears z."""
+    """Do the same as `take_best`, but read only the labels in the row's lists. All others score zero. Clears z."""
     entries = weights.entries
     found = 0
     for p in range(start, end):
@@ -180,8 +180,8 @@ def count_postings(X_indices, start, end, part, weights):
 
 @kernel
 def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks, out):
-    """out[r] = the labels of part parts[r] that score highest on row rows[r] and are not active yet, best first;
-    NOWHERE if there are too few. z is zero before and after. Returns the work, in entries of lists."""
+    """out[r] = the labels of part parts[r] with the highest scores on row rows[r] that are not active yet, best first,
+    or NOWHERE if there are too few. z is zero before and after. Returns the work, in list entries."""
     X_data, X_indices, X_indptr = X
     bits = z.view(np.int32)
     work = 0.0

@@ -1,16 +1,16 @@
-"""From parameters to weights: the choice of C and lam on held-out rows, when to stop, and the post-solve.
+"""The stages of training: it chooses C and lam on held-out rows, trains until there is no gain, and post-solves.
 
-Section 5 of the paper chooses lam on held-out data, and stops when three passes bring no gain there. Here C can be
-chosen as well, because its best value differs between data sets by a factor of ten and more. Training has these stages:
+Section 5 of the paper chooses lam on held-out data, and stops after three passes without gain on them. Here C can be
+chosen as well, because its best value differs between data sets by a factor of ten or more. Training has these stages:
 
     path         Each pair (C, lam) is trained for two passes over a sample of the rows. lam decreases, and each pair
                  continues from the previous one; a new C begins at zero. The best pair on held-out rows is chosen.
-    train        Passes over all rows that are not held out, from zero, until there is no more gain. The best pass
-                 counts.
+    train        Passes over all rows that are not held out, from zero, until there is no more gain. The weights of the
+                 best pass are kept.
     post-solve   One pass on the l2 problem over the selected weights (section 4.3). It is undone unless it raises the
                  precision on held-out rows.
-    refit        The model learns from the held-out rows, too. If they are many of all rows, training starts at zero
-                 and makes as many passes over all rows as were best. If they are few, one more pass over all rows
+    refit        The model is also trained on the held-out rows. If their share is above REFIT_SHARE, training starts
+                 again at zero, with the best number of passes, on all rows. Otherwise one more pass over all rows
                  follows.
 """
 
@@ -36,17 +36,17 @@ from longtail.training import Status, Training
 PATH, TRAIN, POST_SOLVE, REFIT = range(4)
 STAGES = ("path", "train", "post-solve", "refit")
 PROBE_ROWS, PROBE_PASSES = 4000, 2
-REFIT_SHARE = 0.05  # of all rows, above which held-out rows are many
-DEPTH = 5  # labels per row that count for the precision
+REFIT_SHARE = 0.05  # share of held-out rows above which the refit starts at zero
+DEPTH = 5  # labels per row that the precision considers
 
 
 @dataclass(frozen=True)
 class Pass:
     """One pass: `stage` is a position in STAGES.
 
-    `precision` is the precision on the held-out rows (NaN without any), `objective` the dual objective (14), which
-    never increases within a stage. `k_A` is the mean number of active labels per training row and `k_W` the mean number
-    of weights per feature, as in Table 3 of the paper.
+    `precision` is the precision on the held-out rows, or NaN if there are none. `objective` is the dual objective (14),
+    which never increases within a stage. `k_A` is the mean number of active labels per training row and `k_W` the mean
+    number of weights per feature, as in Table 3 of the paper.
     """
 
     stage: int
@@ -66,7 +66,7 @@ PASS_DTYPES = {
 
 
 def passes_of(figures: Mapping[str, np.ndarray]) -> list[Pass]:
-    """The history of `pass_figures`."""
+    """Rebuild the history from the arrays of `pass_figures`."""
     columns = [figures[f"pass_{name}"].tolist() for name in PASS_DTYPES]
     return [Pass(*values) for values in zip(*columns, strict=True)]
 
@@ -81,7 +81,7 @@ def pass_figures(history: Sequence[Pass]) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The rows that choose C and lam and decide when to stop; there may be none."""
+    """The held-out rows, which decide about C, lam and early stopping. There may be none."""
 
     rows: np.ndarray
     Y: sp.csr_array  # labels of these rows
@@ -91,7 +91,7 @@ class HeldOut:
         return len(self.rows) > 0
 
     def precision(self, solver: FrankWolfe) -> float:
-        """P@1 if each row has one label, else the mean of P@1, P@3 and P@5."""
+        """Return P@1 if each row has one label, otherwise the mean of P@1, P@3 and P@5."""
         labels = solver.top(self.rows, min(DEPTH, solver.samples.n_labels)).astype(np.int32)
         curve = metrics.precision_curve(self.Y, TopK(labels, np.zeros(labels.shape, np.float32)))
         return float(curve[0] if one_label_per_row(self.Y) else curve[:DEPTH:2].mean())
@@ -122,14 +122,14 @@ class StagedTraining:
         self.status = Status.COMPLETED
         self.visited = 0
         self.planned = 1
-        self.best_point: Point | None = None  # of the stage "train"
-        self.before_post_solve = np.nan  # precision
-        self.earlier: deque[Pass] = deque()  # passes of an interrupted attempt that are still to be gone through
+        self.best_point: Point | None = None  # best point of the stage "train"
+        self.before_post_solve = np.nan  # precision before the post-solve
+        self.earlier: deque[Pass] = deque()  # passes of an interrupted attempt that are still to be replayed
 
     def run(self, pairs: Sequence[tuple[float, float]], *, post_solve: bool) -> None:
-        """Train with the best of the pairs (C, lam), and leave the solver there."""
+        """Train with the best of the pairs (C, lam). The solver then holds the final weights."""
         n_rows = len(self.training) + len(self.held_out.rows)
-        from_zero = len(self.held_out.rows) > REFIT_SHARE * n_rows  # how to refit
+        from_zero = len(self.held_out.rows) > REFIT_SHARE * n_rows  # whether the refit starts at zero
         sample = self.solver.rng.permutation(self.training)[:PROBE_ROWS]
         self._continue(self.work.saved())
         path_visits = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
@@ -146,8 +146,8 @@ class StagedTraining:
         self._refit(best if from_zero else 1, post_solve=post_solve)
 
     def run_as_before(self, pair: tuple[float, float], *, passes: int, post_solve: bool) -> None:
-        """Train on all rows as an earlier fit on most of them did: the same pair (C, lam) and number of passes, and a
-        post-solve if it had one."""
+        """Repeat an earlier fit on all rows: with the same pair (C, lam), the same number of passes, and a post-solve
+        if it had one. The earlier fit was on most of the rows."""
         self._continue(self.work.saved())
         self.planned = (passes + post_solve) * len(self.training)
         self.solver.start(*pair)
@@ -161,11 +161,11 @@ class StagedTraining:
 
     @property
     def n_iter(self) -> int:
-        """Passes over the training rows, without those that chose C and lam and those of the post-solve."""
+        """The number of passes over the training rows, without the passes of the path and of the post-solve."""
         return sum(done.stage in (TRAIN, REFIT) for done in self.history)
 
     def precision(self) -> float:
-        """On the held-out rows; NaN without any."""
+        """The precision on the held-out rows, or NaN if there are none."""
         return self.held_out.precision(self.solver) if self.held_out else np.nan
 
     def _best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> tuple[float, float]:
@@ -186,7 +186,7 @@ class StagedTraining:
         return best
 
     def _train_to_tolerance(self) -> None:
-        """Passes until one lowers the objective by no more than the share `tol`."""
+        """Run passes until one lowers the objective by at most the share `tol`."""
         self.status = Status.COMPLETED if self.may_run_out else Status.MAX_ITER
         objective = np.inf
         for _ in range(self.max_iter):
@@ -197,8 +197,8 @@ class StagedTraining:
             objective = done.objective
 
     def _train_while_better(self, passes: int, *, keep_best: bool) -> int:
-        """Passes until held-out precision stops rising. Returns the number of the best pass, and with `keep_best` goes
-        back to it."""
+        """Run passes until the held-out precision stops rising. Returns the number of the best pass. With `keep_best`,
+        the solver returns to it."""
         best: int = 0
         best_precision = -1.0
         passes = max(passes, 1)
@@ -217,7 +217,7 @@ class StagedTraining:
         return best
 
     def _post_solve_helps(self) -> bool:
-        """Whether the post-solve raises the precision on held-out rows. It is undone."""
+        """Try the post-solve, and undo it. Returns whether it raised the precision on held-out rows."""
         if not self.earlier:
             self.before_post_solve = self.precision()
         point = self.solver.point()
@@ -257,14 +257,14 @@ class StagedTraining:
             k_W=solver.weights.n_weights / solver.samples.n_features,
         )
         self.history.append(done)
-        if stage != POST_SOLVE:  # which is short, and may be undone
+        if stage != POST_SOLVE:  # the post-solve is short and may be undone, so it is not saved
             self.work.save(self._state)
         return done
 
     # --- going on after an interruption ------------------------------------------------------------------------------
 
     def _state(self) -> dict[str, np.ndarray]:
-        """The state after a pass."""
+        """Return the state after a pass."""
         scalars = np.array([self.visited, self.before_post_solve])
         best = {}
         if self.best_point is not None:
@@ -274,8 +274,11 @@ class StagedTraining:
         return joined(own={"scalars": scalars}, passes=passes, best=best, solver=solver)
 
     def _continue(self, saved: Arrays | None) -> None:
-        """Go through the passes of an interrupted attempt once more, without a solver: every decision depends on their
-        figures alone. The solver takes over after the last of them, in the state that it had then."""
+        """Prepare to replay the passes of an interrupted attempt without a solver.
+
+        Every decision depends only on the figures of the passes. After the last of these passes, the solver continues
+        from its saved state.
+        """
         if saved is None:
             return
         self.earlier = deque(passes_of(of(saved, "passes")))
@@ -300,7 +303,7 @@ class StagedTraining:
 
 
 class _NoSolver:
-    """Stands for the solver while passes are gone through once more."""
+    """Replaces the solver while passes are replayed."""
 
     weights = None
 
@@ -318,12 +321,12 @@ class _NoSolver:
 
 
 def n_passes(record: Training) -> int:
-    """How many passes made the weights of an earlier fit, of which this is the record."""
+    """Return the number of passes that produced the weights of an earlier fit, given its record."""
     (refits,) = np.nonzero(record.pass_stage == REFIT)
     (trained,) = np.nonzero(record.pass_stage == TRAIN)
     if not len(refits):
         return len(trained)
     n_rows = record.pass_rows[refits[0]]
-    if n_rows - record.pass_rows[trained[0]] > REFIT_SHARE * n_rows:  # the refit began at zero
+    if n_rows - record.pass_rows[trained[0]] > REFIT_SHARE * n_rows:  # the refit started at zero
         return len(refits)
     return int(np.nanargmax(record.pass_precision[trained])) + 1 + len(refits)

@@ -28,20 +28,20 @@ from longtail.methods.state import with_room
 
 SLOT = np.dtype([("label", np.uint32), ("v", np.float32), ("at", np.uint32)])
 ENTRY = np.dtype([("label", np.uint32), ("w", np.float32)])
-FIRST_SLOTS = 4  # of a feature's first table
+FIRST_SLOTS = 4  # slots of a feature's first table
 SIZES = 33  # tables have 2^0 to 2^32 slots
 ROW_SHARE = 8
 SPARE = 1 << 16  # an array grows by at least this many records
 
 
 class WeightTables(NamedTuple):
-    """Tables, lists and rows of D features and K labels. Kernels take it as it is."""
+    """Tables, lists and rows of D features and K labels, in the form that kernels take."""
 
     slots: np.ndarray
     start: np.ndarray  # (D,) first slot of a feature's table
-    mask: np.ndarray  # (D,) its number of slots, minus one
-    filled: np.ndarray  # (D,) labels in it
-    free: np.ndarray  # (SIZES,) by size, the first table that is no longer in use; its first slot names the next one
+    mask: np.ndarray  # (D,) number of slots of the table, minus one
+    filled: np.ndarray  # (D,) number of labels in the table
+    free: np.ndarray  # (SIZES,) for each size, the first unused table; its first slot gives the next unused table
     used: np.ndarray  # (2,) slots and entries reserved so far
     entries: np.ndarray
     list_start: np.ndarray  # (D, parts)
@@ -85,7 +85,7 @@ class WeightTables(NamedTuple):
 
     @property
     def n_weights(self) -> int:
-        """Number of w != 0, as of the last `rebuild`."""
+        """Number of w != 0 at the last `rebuild`."""
         return int(self.list_size.sum()) + int(np.count_nonzero(self.rows))
 
     def nonzeros(self, lam: float) -> np.ndarray:
@@ -116,7 +116,7 @@ class WeightTables(NamedTuple):
         return new
 
     def selected(self, lam: float) -> WeightTables:
-        """Tables of only those v that make a weight, |v| > lam (section 4.3)."""
+        """Return tables with only the v whose weight is not zero, |v| > lam (section 4.3)."""
         chosen = WeightTables.empty(len(self.start), self.K, self.n_parts, self.nonzeros(lam).sum(axis=1))
         table_kernels.copy_selected(self, np.float32(lam), chosen)
         return chosen
@@ -134,7 +134,7 @@ class WeightTables(NamedTuple):
         return W
 
     def state(self) -> dict[str, np.ndarray]:
-        """The arrays, without their unused ends; records as bytes."""
+        """Return the arrays without their unused ends. Records are returned as bytes."""
         n_slots, n_entries = self.used.tolist()
         arrays = {name: array for name, array in self._asdict().items() if isinstance(array, np.ndarray)}
         return {
@@ -151,7 +151,6 @@ class WeightTables(NamedTuple):
         return self._replace(**arrays)
 
     def grow(self, status: int) -> None:
-        """Enlarge the array that a kernel reported as too small. Where the system can remap memory, this copies
-        nothing."""
+        """Enlarge the array that a kernel reported as too small. Nothing is copied if the system can remap memory."""
         array = self.slots if status == kernels.MORE_SLOTS else self.entries
         array.resize(len(array) + len(array) // 4 + SPARE, refcheck=False)

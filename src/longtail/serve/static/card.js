@@ -85,7 +85,7 @@ function frequencies(curve, counts) {
       ticks(last).map((value) => s("text", { x: x(value), y: height - 8, "text-anchor": "middle" }, count(value))),
       s("polygon", { class: "area", points: `${x(1)},${height - bottom} ${line.join(" ")} ${x(curve.at(-1)[0])},${height - bottom}` }),
       s("polyline", { class: "curve", points: line.join(" ") })),
-    h("figcaption", {}, `Training rows of each label, the most frequent first. ${count(counts.head)} labels are frequent, ${count(counts.torso)} middling, ${count(counts.tail)} rare.`));
+    h("figcaption", {}, `Training rows of each label, the most frequent first. ${count(counts.head)} labels are frequent, ${count(counts.torso)} medium, ${count(counts.tail)} rare.`));
 }
 
 function reliability({ predicted, observed, count: counts }) {

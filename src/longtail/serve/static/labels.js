@@ -4,7 +4,7 @@ import { labels } from "./api.js";
 import { announce, count, debounce, error, h, percent, replace, signed } from "./dom.js";
 
 const STEP = 40;
-const BANDS = [["", "all"], ["head", "frequent"], ["torso", "middling"], ["tail", "rare"]];
+const BANDS = [["", "all"], ["head", "frequent"], ["torso", "medium"], ["tail", "rare"]];
 
 export function labelsView({ model, details, label }) {
   const search = h("input", { type: "search", id: "label-search", placeholder: "Name or title", autocomplete: "off", spellcheck: "false" });
@@ -96,7 +96,7 @@ function about(said) {
   const most = Math.max(...said.strongest.map(([, weight]) => Math.abs(weight)), 1e-9);
   const figures = [
     ["training rows", said.frequency === null ? null : count(said.frequency)],
-    ["band", said.band && { head: "frequent (head)", torso: "middling (torso)", tail: "rare (tail)" }[said.band]],
+    ["band", said.band && { head: "frequent (head)", torso: "medium (torso)", tail: "rare (tail)" }[said.band]],
     ["found among 5 best", said.quality === null ? (said.frequency === null ? null : "not in the test rows") : percent(said.quality)],
     ["column", count(said.column)],
   ].filter(([, value]) => value !== null);

@@ -7,7 +7,7 @@ const TOP = 10;
 const WORDS = 12;
 const TYPING = 60; // milliseconds
 const STORE = "longtail-text";
-const BANDS = { head: "frequent", torso: "middling", tail: "rare" };
+const BANDS = { head: "frequent", torso: "medium", tail: "rare" };
 
 export function tryView({ model, details, served }) {
   if (!details.texts) {

@@ -1,8 +1,8 @@
 """Oracles: searches for the rival of a row, the class with the largest score among those that are not its labels.
 
-An oracle is named by a text, "name" or "name:option=value,option=value", such as "sw-graph:links=8,beam=4". To add one:
-a file here with a subclass of `Oracle`, and a line in ORACLES. The keyword-only parameters of its `__init__` are its
-options.
+An oracle is named by a text, "name" or "name:option=value,option=value", such as "sw-graph:links=8,beam=4". To add an
+oracle, create a file with a subclass of `Oracle` and add it to ORACLES. The keyword-only parameters of its `__init__`
+are its options.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ORACLES", "Exact", "Moves", "Oracle", "SWGraph", "SearchSpace", "Sim
 
 
 def parse(text: Any) -> tuple[str, dict[str, Any]]:
-    """The name and all options of the oracle that `text` describes; InputError if there is no such oracle or option."""
+    """Return the name and all options of the oracle that `text` describes. Raise InputError if it does not exist."""
     name, given = spec.parse(text, ORACLES, WHERE)
     options = {**ORACLES[name].default_options(), **given}
     ORACLES[name].check_options(options, WHERE)

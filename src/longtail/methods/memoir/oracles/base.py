@@ -1,4 +1,4 @@
-"""What all oracles have in common.
+"""The base class of all oracles.
 
 For rows of X, an oracle finds the rival: the class with the largest score that is not a label of the row.
 
@@ -9,8 +9,8 @@ threads does not change the result.
 
 With n_groups = G > 1, the rivals of one batch come from one group of classes: those with c mod G = g, for a g drawn at
 random for the batch. The best of all classes is then found with probability 1 / G, the second best with nearly the
-same probability, and so on. This makes models better: the rivals are still hard to tell from the row's class, but
-training does not push the same few classes again and again.
+same probability, and so on. This makes models better: the rivals are still hard to distinguish from the row's class,
+but training does not always change the same few classes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_ROWS = 256  # rows that a thread searches at a time
 
 
 class SearchSpace(NamedTuple):
-    """What an oracle searches, and what it may use to do so."""
+    """The data that an oracle searches, and the resources it may use."""
 
     vectors: ClassVectors
     X: CsrRows
@@ -71,7 +71,7 @@ class Oracle(ABC):
         self.team = space.team
         self.n_groups = space.n_groups
         self.random = np.random.default_rng(space.seed)
-        self.group = 0  # drawn for each query, as is the salt
+        self.group = 0  # group and salt are drawn for each query
         self.salt = 0
 
     @classmethod
@@ -82,7 +82,7 @@ class Oracle(ABC):
 
     @classmethod
     def check_options(cls, options: Mapping[str, Any], where: str) -> None:
-        """InputError if an option has a value that cannot be used. `where` begins the message."""
+        """Raise InputError if an option has an invalid value. The message starts with `where`."""
         for name, least in cls.smallest.items():
             if options[name] < least:
                 raise InputError(
@@ -92,10 +92,10 @@ class Oracle(ABC):
     @classmethod
     @abstractmethod
     def column_bytes(cls, options: Mapping[str, Any]) -> tuple[int, int]:
-        """Bytes of memory that training needs for each feature and for each class, even for one that no row uses."""
+        """Return the bytes that training needs per feature and per class, including unused features and classes."""
 
     def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """A rival for each row; -1 for none. targets[k] is the label of row rows[k] that is to be learned.
+        """Find a rival for each row, or -1 if there is none. targets[k] is the label of row rows[k] to be learned.
 
         If the search finds no class for a row (at the beginning no class has weights), a class is drawn at random.
         """
@@ -134,11 +134,11 @@ class Oracle(ABC):
 
     def rescale(self, factor: float) -> None:
         """Called when all stored values were multiplied by a factor. The order of scores does not change, so only
-        oracles that keep values of their own need this."""
+        oracles that store other values need this."""
         return
 
     def state(self) -> dict[str, np.ndarray]:
-        """All that training changes, except the class vectors; oracles that keep more add it."""
+        """Return everything that training changes, except the class vectors. Subclasses add their own state."""
         return {"random": of_generator(self.random)}
 
     def restore(self, state: Mapping[str, np.ndarray]) -> None:
@@ -146,7 +146,7 @@ class Oracle(ABC):
         set_generator(self.random, state["random"])
 
     def _best_of(self, rows: np.ndarray, candidates: np.ndarray, group: int, n_groups: int) -> np.ndarray:
-        """For each row its candidate with the largest score; see the kernel."""
+        """Return the candidate with the largest score for each row. See the kernel."""
         best = np.empty(len(rows), np.int64)
         scores = np.empty(len(rows))
         best_of(

@@ -2,11 +2,10 @@
 
 A candidate for the rival of a row comes from one of two places:
 
-  recent rivals    the last rivals of the row's class. A class that was hard to tell from it before is likely to be hard
-                   to tell from it again.
+  recent rivals    the last rivals of the row's class. A class that was a rival before is likely to be a rival again.
   top classes      for each feature, weights_kernels keeps up to 16 classes with large weights for it. These are the
-                   most important entries of the feature's inverted list, which the exact oracle reads as a whole. For a
-                   row, the top classes of all its features are collected and the 16 best of them become candidates.
+                   most important entries of the feature's inverted list, which the exact oracle reads completely. For a
+                   row, the top classes of all its features are collected, and the 16 best of them become candidates.
 
 The graph oracle also starts its walk at these candidates. Memory is O(number of classes + number of features).
 """
@@ -27,8 +26,8 @@ N_CANDIDATES = 16  # candidates per row that are taken from the top classes of i
 class RecentRivals:
     """The last N_RECENT different rivals of each class.
 
-    Row c of `rivals` belongs to class c. It is not sorted, and -1 fills it up at the end. `counts[c]` is how many
-    rivals have been added to row c so far.
+    Row c of `rivals` belongs to class c. It is not sorted, and unused entries at the end are -1. `counts[c]` is the
+    number of rivals that have been added to row c so far.
     """
 
     def __init__(self, n_classes: int) -> None:
@@ -36,7 +35,7 @@ class RecentRivals:
         self.counts = np.zeros(n_classes, np.int32)
 
     def add(self, targets: np.ndarray, found: np.ndarray) -> None:
-        """Add the rival found[k] to those of class targets[k]. Negative ones (none was found) are skipped."""
+        """Add the rival found[k] to the rivals of class targets[k]. Negative entries (no rival) are skipped."""
         add_recent(targets, found, self.rivals, self.counts)
 
 
@@ -61,7 +60,7 @@ class CandidateOracle(Oracle):
         self.recent.counts[:] = state["recent_counts"]
 
     def candidates(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """The candidates of each row, one row of class numbers each. Unused places are -1."""
+        """Return an array with one row of candidates (class numbers) per row. Unused entries are -1."""
         from_features = np.empty((len(rows), N_CANDIDATES), np.int32)
         sums = np.zeros(self.vectors.shape[0], np.float32)
         best = np.empty(N_CANDIDATES, np.float32)

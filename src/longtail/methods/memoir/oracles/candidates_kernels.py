@@ -9,8 +9,8 @@ from longtail.compiled import kernel
 
 @kernel
 def add_recent(targets, found, rivals, counts):
-    """Write found[k] into the row of class targets[k], in place of the oldest entry, unless it is negative or already
-    there."""
+    """Write found[k] into the row of class targets[k], where it replaces the oldest entry. Skip it if it is negative or
+    already in the row."""
     for k in range(len(targets)):
         y, known = targets[k], found[k] < 0
         for at in range(rivals.shape[1]):

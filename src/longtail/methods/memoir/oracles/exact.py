@@ -18,7 +18,7 @@ from longtail.methods.memoir.oracles.exact_kernels import SCORE_LANES, best_in_g
 class Exact(Oracle):
     """Finds the class with the largest score in one group, or among all classes if there is one group.
 
-    Of several classes with the same score it takes the first at or after a starting point that is drawn for the row.
+    If several classes have the same score, it takes the first one at or after a random starting point of the row.
     """
 
     indexed = True
@@ -26,7 +26,7 @@ class Exact(Oracle):
 
     @classmethod
     def column_bytes(cls, options: Mapping[str, Any]) -> tuple[int, int]:
-        return 12, 55  # what describes an unused inverted list lies in pages that are never touched
+        return 12, 55  # unused inverted lists are described in pages that are never touched, so they do not count
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
         self._search_group(rows, self.group, rivals)

@@ -38,10 +38,10 @@ def best_in_group(vectors, X, Y, rows, group, size, salt, scores, out):
 
 @kernel
 def first_best(scores, begin):
-    """The first position at or after `begin` that has the largest score, or, if there is none, the first before it; -1
-    if all scores are -inf.
+    """Return the first position at or after `begin` with the largest score. If there is none, the search starts again
+    at 0. Returns -1 if all scores are -inf.
 
-    The largest score is found in SCORE_LANES separate maxima, which the processor can update at once.
+    The largest score is found by SCORE_LANES separate maxima, which the processor can update at once.
     """
     lanes = np.empty(SCORE_LANES, np.float32)
     lanes[:] = -np.inf

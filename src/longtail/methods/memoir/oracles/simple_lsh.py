@@ -26,14 +26,14 @@ from longtail.methods.memoir.oracles.base import Moves, SearchSpace
 from longtail.methods.memoir.oracles.candidates import CandidateOracle
 
 STEPS = 32.0  # directions have Gaussian coordinates, stored as whole multiples of 1 / STEPS in one byte
-ROWS_DRAWN = 1 << 16  # of the directions at a time: while they are floating-point numbers they take 4 times the memory
-M_GROWTH = 1.1  # M is set to this many times the largest length, so that codes seldom have to be made again for all
+ROWS_DRAWN = 1 << 16  # rows of the directions drawn at a time, because as floats they take 4 times the memory
+M_GROWTH = 1.1  # M is this many times the largest length, so that the codes of all classes are seldom computed again
 MAX_BITS = 1 << 15  # distances are stored as uint16
 
 
 class SimpleLSH(CandidateOracle):
-    """Options: length of a code in `bits` (a multiple of 64), number of nearest codes whose classes become
-    `candidates`, and whether to `augment` vectors by the last coordinate. `augment=None` is resolved by the preset."""
+    """Options: the length of a code in `bits` (a multiple of 64), the number of `candidates` (classes with the nearest
+    codes), and whether to `augment` vectors by the last coordinate. The preset replaces `augment=None`."""
 
     smallest: ClassVar[Mapping[str, float]] = {"bits": kernels.WORD, "candidates": 1}
 
@@ -81,7 +81,7 @@ class SimpleLSH(CandidateOracle):
         rivals[:] = self._best_of(rows, candidates, self.group, self.n_groups)
 
     def update(self, moves: Moves) -> None:
-        """Update the projections of all classes that changed, and make their codes again."""
+        """Update the projections and the codes of all classes that changed."""
         row_projection = np.empty(self.n_bits, np.float32)
         kernels.move_projections(
             self.X, self.directions, moves.classes, moves.rows, moves.factors, row_projection, self.projections

@@ -41,7 +41,8 @@ def hamming_room(n_bits: int, n_codes: int) -> HammingRoom:
 
 @intrinsic
 def popcount(typing_context, word):
-    """The number of bits of a 64-bit word that are 1. It is one instruction, which Numba has no function for."""
+    """Return the number of bits of a 64-bit word that are 1. It is one instruction, but Numba has no function for
+    it."""
 
     def generate(context, builder, signature, args):
         function = builder.module.declare_intrinsic("llvm.ctpop", [ir.IntType(64)])
@@ -107,10 +108,9 @@ def encode(projections, last_coordinates, last_direction, classes, lines, codes)
 
 @kernel
 def nearest_codes(X, rows, directions, codes, room, out):
-    """out[k] = the lines of `codes` that are nearest to the code of row rows[k], in rising order, -1 in unused places.
+    """out[k] = the lines of `codes` nearest to the code of row rows[k], in increasing order, then -1 in unused places.
 
-    Lines of the smallest distances come first into the result. Where only some lines of a distance fit, they are the
-    first ones.
+    If only some lines of the largest distance fit, the first of them are taken.
 
     room : a HammingRoom for these codes.
     """

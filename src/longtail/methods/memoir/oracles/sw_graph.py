@@ -75,7 +75,7 @@ class SWGraph(CandidateOracle):
         self.graph = Graph.empty(n_classes, links)
         self.beam_size = beam
         self.drift = drift
-        self.moved = np.zeros(n_classes)  # upper bound of the way of a class since its insertion, in stored units
+        self.moved = np.zeros(n_classes)  # upper bound of the distance moved since insertion, in stored units
         self.row_lengths = _row_lengths(self.X.data, self.X.indptr.astype(np.int64))
 
     @classmethod
@@ -89,7 +89,7 @@ class SWGraph(CandidateOracle):
         )  # fmt: skip
 
     def update(self, moves: Moves) -> None:
-        """Insert again the classes that have moved far."""
+        """Insert the classes that have moved far again."""
         np.add.at(self.moved, moves.classes, np.abs(moves.factors) * self.row_lengths[moves.rows])
         self.moved[moves.truncated] += moves.amounts * np.sqrt(self.vectors.arrays.counts[moves.truncated])
         is_new = self.graph.at[moves.touched] < 0

@@ -1,10 +1,10 @@
 """Compiled loops of the small-world graph: search, and links that change while the classes move.
 
 The graph stores links only. Scores are computed from the current weights, so they are never out of date. Links are
-mutual: if a is linked to b, then b is linked to a. A class has at most a fixed number of links; a full class gives up
-its weakest link for a stronger one. Links alone could therefore leave a class that no search can reach. So all live
-classes also form a ring, in random order. The ring keeps the graph connected, and its links between distant classes are
-the long-range links of a small world.
+mutual: if a is linked to b, then b is linked to a. The number of links of a class is limited. A class with all its
+links in use replaces its weakest link by a stronger one. With links alone, a search could therefore become unable to
+reach some class. So all live classes also form a ring, in random order. The ring keeps the graph connected. Its links
+between distant classes are the long-range links of a small world.
 
 `find` and `dot` read the hash tables of weights_kernels. They are copies of its `find` and `score`, because a kernel
 calls only kernels of its own file.
@@ -54,7 +54,7 @@ def dot(vectors, features, values, c):
 @kernel
 def visit(vectors, features, values, c, n, mark, group, n_groups, beam):
     """Score class c, unless the search has visited it, and insert it into the sorted beam of n classes if its score is
-    high enough; the new n.
+    high enough. Returns the new n.
 
     beam.visited[c] is `mark` for a class that was visited, and -mark for one that was not visited but cannot be the
     answer (a label of the row). The best answer among the classes of the group (c mod n_groups) is kept in beam.answer
@@ -86,7 +86,7 @@ def visit(vectors, features, values, c, n, mark, group, n_groups, beam):
 @kernel
 def walk(vectors, graph, features, values, n, mark, group, n_groups, beam):
     """Visit the neighbours of the best class in the beam whose links have not been followed, until there is no such
-    class; the size of the beam."""
+    class. Returns the size of the beam."""
     while True:
         at = 0
         while at < n and not beam.open[at]:
@@ -157,8 +157,8 @@ def weakest(graph, a):
 
 @kernel
 def connect(graph, a, b, strength):
-    """Link a and b. Nothing happens if they are linked, or if one of them is full and all its links are at least as
-    strong."""
+    """Link a and b. Nothing happens if they are already linked, or if one of them has no free link and all its links
+    are at least as strong."""
     most = graph.links.shape[1]
     for link in range(graph.degrees[a]):
         if graph.links[a, link] == b:
@@ -198,7 +198,7 @@ def join_ring(graph, c, salt):
 
 @kernel
 def leave_ring(graph, c):
-    """Remove class c from the ring and from the live classes, where the last one takes its position."""
+    """Remove class c from the ring and from the live classes. The last live class takes its position in `live`."""
     before, after = graph.before[c], graph.after[c]
     graph.after[before], graph.before[after] = after, before
     last = graph.live[graph.n_live[0] - 1]
@@ -210,8 +210,8 @@ def leave_ring(graph, c):
 
 @kernel
 def heaviest(vectors, c, features, values):
-    """Write the weights of class c with the largest absolute values, largest first, as many as there is room for; their
-    number."""
+    """Write the weights of class c with the largest absolute values, largest first, until the arrays are full. Returns
+    their number."""
     n, room = 0, len(features)
     for slot in range(vectors.starts[c], vectors.starts[c] + (np.int64(1) << np.int64(vectors.bits[c]))):
         feature, value = vectors.keys[slot], vectors.values[slot]
@@ -228,9 +228,9 @@ def heaviest(vectors, c, features, values):
 
 @kernel
 def relink(vectors, graph, classes, salt, features, values, beam):
-    """Insert each class again. A class without weights is removed from the graph. Any other is linked to the best
-    classes that a search for its heaviest weights finds. That search starts at a random class, at the next class in the
-    ring and at the former neighbours.
+    """Insert each class again. A class without weights is removed from the graph. Any other class is linked to the best
+    classes that a search with its heaviest weights finds. That search starts at a random class, at the next class in
+    the ring and at the former neighbours.
 
     features, values : room for the heaviest weights.
     """

@@ -1,7 +1,7 @@
 """The first weights of labels. A start is named by a text: "msi", "bias:factor=0.9", "msi:s=1,t=-3".
 
-To add a start: a file here with a subclass of `Start`, and a line in STARTS. Its options are the keywords of its
-`__init__` (see methods/spec.py).
+To add a start, create a file with a subclass of `Start` and add it to STARTS. Its options are the keyword-only
+parameters of its `__init__` (see methods/spec.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ STARTS: dict[str, type[Start]] = {
 
 
 def parse(text: Any, bias: float) -> tuple[str, dict[str, Any]]:
-    """The name and the options of a start; InputError if there is none such, or if it cannot do without a bias."""
+    """Return the name and the options of a start. Raise InputError if it does not exist, or if it needs a bias feature
+    and there is none."""
     name, options = spec.parse(text, STARTS, "The 'start' parameter of OneVsAll")
     if STARTS[name].needs_bias and not bias > 0:
         raise InputError(f"start={name!r} needs a bias feature, but bias={bias!r}; set bias=1, or use start='msi'")
@@ -44,7 +45,7 @@ def make(text: str, data: OneVsAllData) -> Start:
 
 
 def text(given: str, start: Start) -> str:
-    """The text of a start with all its options, also those that were not given."""
+    """Return the text of a start with all its options, including those that were not given."""
     name = given.partition(":")[0]
     options = ",".join(f"{option}={value}" for option, value in start.options.items())
     return f"{name}:{options}" if options else name

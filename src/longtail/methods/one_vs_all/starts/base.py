@@ -1,4 +1,5 @@
-"""What a start is: it gives the first weights of labels, and for the dual solver first scores of all rows."""
+"""The interface of a start: it gives the first weights of labels, and the first scores of all rows for the dual
+solver."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ from longtail.methods.one_vs_all.inputs import OneVsAllData
 
 
 class FirstScores(NamedTuple):
-    """First scores of all rows, for the dual solver: a label begins with its positives and the rows that score highest.
+    """First scores of all rows. The first working set of a label has its positives and the rows with the highest
+    scores.
 
-    Row i scores base_i. With `separate`, it scores u p.x_i + v base_i instead, where p is the mean of the label's
-    positives and base_i = m.x_i with the mean m of all rows. u and v are such that p scores `positive` and the mean of
-    the negatives scores `negative`.
+    The score of row i is base_i. With `separate`, it is u p.x_i + v base_i, where p is the mean of the label's
+    positives and base_i = m.x_i with the mean m of all rows. u and v are chosen so that the score of p is `positive`
+    and the score of the mean of the negatives is `negative`.
     """
 
     base: np.ndarray
@@ -27,13 +29,13 @@ class FirstScores(NamedTuple):
 
 
 class Start(ABC):
-    """First weights of labels. The options of a start are the keywords of its `__init__`: numbers, or a few words.
+    """First weights of labels. The options of a start are the keyword-only parameters of its `__init__`.
 
-    A start is made once per problem, with what all labels share, and keeps no reference to the problem.
+    A start is made once per problem. It computes what all labels share, and keeps no reference to the problem.
     """
 
     needs_bias: ClassVar[bool] = False
-    begins_at_parent: ClassVar[bool] = False  # labels with a parent in the label tree begin at its solution instead
+    begins_at_parent: ClassVar[bool] = False  # whether labels with a parent in the label tree start at its solution
     options: Mapping[str, Any] = {}
 
     def __init__(self, data: OneVsAllData) -> None:  # noqa: B027 - a start may have nothing to prepare
@@ -44,5 +46,5 @@ class Start(ABC):
         """Write the first weights of `labels` into the rows of `out` (labels, D)."""
 
     def scores(self, data: OneVsAllData) -> FirstScores:
-        """The first scores for the dual solver. By default all rows score alike."""
+        """Return the first scores for the dual solver. By default all rows have the same score."""
         return FirstScores(base=np.zeros(data.n_samples, np.float32))

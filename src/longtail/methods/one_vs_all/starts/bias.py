@@ -1,9 +1,9 @@
-"""The bias start: every row scores -factor, by the bias feature alone.   [Schultheis & Babbar 2022], section 3
+"""The bias start: the bias feature alone gives every row the score -factor.   [Schultheis & Babbar 2022], section 3
 
     w = -factor / bias on the bias feature, 0 elsewhere
 
-Near factor = 1 all negatives lie at the kink of the squared hinge. Newton's quadratic model fits worst there, and its
-first steps are tiny. The paper compares 0.9, 1 and 2; 2 took half the time of the others.
+Near factor = 1, all negatives lie at the kink of the squared hinge. Newton's quadratic model fits worst there, and its
+first steps are tiny. The paper compares the factors 0.9, 1 and 2. With 2, training took half the time.
 """
 
 from __future__ import annotations

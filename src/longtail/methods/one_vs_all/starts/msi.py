@@ -1,17 +1,17 @@
 """The mean-separating start (MSI).   [Schultheis & Babbar 2022], section 4, eqs (21)-(24), and appendix 7.3
 
-The shortest w with <w, p> = s and <w, q> = t, where p is the mean of a label's positives and q the mean of its
-negatives (21). It lies in the span of p and the mean x of all rows, which labels share (22): w = u p + v x, where
+The start is the shortest w with <w, p> = s and <w, q> = t, where p is the mean of a label's positives and q the mean of
+its negatives (21). It lies in the span of p and the mean x of all rows, which labels share (22): w = u p + v x, where
 
     u <p,p> + v <x,p> = s          u <x,p> + v <x,x> = t + (s - t) |P| / n  =: a
 
 s = 1, t = -2 puts most negatives beyond the margin, so the first Newton steps have few active rows. The logistic loss
-pushes negatives further out: t = -3 there, as in section 5. The dual solver uses w only to choose its first rows: t is
--1.1 there, so that few rows beyond the margin are chosen.
+pushes negatives further out, so t = -3 there, as in section 5. The dual solver uses w only to choose its first working
+set. There t = -1.1, so that few rows beyond the margin are chosen.
 
 Differs from the paper: v comes from Cramer's rule like u (23), not from (24). It then needs no special case when <x, p>
-is nearly zero, and equals (27) there. When p and x are parallel (also when a label has no positives, or only
-positives), no such w exists, and the start is zero, as in the paper.
+is nearly zero, and equals (27) there. If p and x are parallel, no such w exists, and the start is zero, as in the
+paper. This includes labels without positives and labels without negatives.
 """
 
 from __future__ import annotations

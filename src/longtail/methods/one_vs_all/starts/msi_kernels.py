@@ -11,7 +11,7 @@ PARALLEL = 1e-9  # how small 1 - cos^2(p, x) may be
 
 @kernel
 def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
-    """u and v of w = u p + v x from <p,p>, <x,x> and <x,p>; both are 0 where p and x are parallel.
+    """Return u and v of w = u p + v x from <p,p>, <x,x> and <x,p>. Both are 0 if p and x are parallel.
 
     dual_kernels.py has a copy, because a kernel calls only kernels of its own file. A test compares the two.
     """

@@ -1,10 +1,10 @@
-"""OvA-Primal: all labels begin at the solution of the all-negative problem.   [Fang et al. 2019]
+"""OvA-Primal: all labels start at the solution of the all-negative problem.   [Fang et al. 2019]
 
     w*(-1) = argmin_w 1/2 w.w + C sum_i phi(-x_i.w)               (15) of [Schultheis & Babbar 2022]
 
-The problem of a tail label differs from it in a few rows only. The stopping rule (13) would demand eps = eps_0 / n here
-("strict"). With the squared hinge that leaves most rows at the kink, as the bias start with factor 1 does. Stopping at
-eps = eps_0 ("loose") is better for all but the rarest labels (appendix 7.2).
+The problem of a tail label differs from it in a few rows only. The stopping rule (13) would require eps = eps_0 / n
+here ("strict"). With the squared hinge, this leaves most rows at the kink, as the bias start with factor 1 does.
+Stopping at eps = eps_0 ("loose") is better, except for the rarest labels (appendix 7.2).
 
 Differs from the paper: eps_0 is `tol`, but at most 0.01. On dense features `tol` is 1 by default, and with eps = 1
 Newton's first point, w = 0, would already count as the solution.
@@ -35,7 +35,7 @@ class OvaPrimal(Start):
 
 
 def all_negative(data: OneVsAllData, *, strict: bool) -> np.ndarray:
-    """w*(-1), from w = 0. Reaching max_iter is no failure: w is only where labels begin."""
+    """Return w*(-1), solved from w = 0. Reaching max_iter is not a failure, because labels only start at w."""
     tol = min(data.tol, TOL)
     nobody = LabelRows(frozen([], np.uint32), frozen([0, 0], np.uint64), frozen([1.0], np.float64))
     W = np.zeros((1, data.D))

@@ -1,11 +1,11 @@
-"""OvA-Primal++: a label begins at the unpruned solution of the label most like it.   [Fang et al. 2019], Algorithm 1
+"""OvA-Primal++: a label starts at the unpruned solution of the most similar label.   [Fang et al. 2019], Algorithm 1
 
-label_tree.py finds the parent of every label. Labels next to the root begin at w*(-1), as for OvA-Primal. So does every
-label where no row has two labels (multi-class data).
+label_tree.py finds the parent of every label. Labels next to the root start at w*(-1), as for OvA-Primal. In
+multi-class data, where no row has two labels, these are all labels.
 
-The dual solver has no solution of the parent: there the positives of the parent join the first working set.
+The dual solver does not use the solution of the parent. There, the positives of the parent join the first working set.
 
-Differs from the paper: labels stop by (12), (13), as with every start, not by a rule of their own.
+Differs from the paper: labels stop by (12), (13), as with every start. The paper has a separate rule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The zero start: w = 0, as plain DiSMEC begins."""
+"""The zero start: w = 0, as in plain DiSMEC."""
 
 from __future__ import annotations
 
