@@ -27,6 +27,7 @@ class Limits(NamedTuple):
     timeout_factor: float = 10.0  # times the expected duration of a block, but
     min_timeout: float = 60.0  # never less than this
     silence: float = 60.0  # a worker without a sign of life for so long is frozen
+    start: float = 60.0  # the same for a worker that starts: it gives none while it imports the user's script
     watchdog_factor: float = 3.0  # an engine without a sign of life for so many times the longest block, but
     min_watchdog: float = 60.0  # never less than this, is connected again
     first_block: float = 600.0  # the same, until a first block has begun
