@@ -290,16 +290,6 @@ def candidates(owner: Any, name: str, *, least: float | None = None, above: floa
     return found
 
 
-def row_numbers(owner: Any, name: str, n_samples: int) -> np.ndarray:
-    """The parameter `name` of `owner`, a list of row numbers, sorted and without repetition."""
-    rows = np.asarray(getattr(owner, name))
-    if rows.ndim != 1 or rows.dtype.kind not in "iu" or (rows.size and (rows.min() < 0 or rows.max() >= n_samples)):
-        raise InputError(
-            f"The '{name}' parameter of {type(owner).__name__} must be a list of row numbers from 0 to {n_samples - 1}"
-        )
-    return np.unique(rows)
-
-
 def positive_numbers(owner: Any, name: str) -> np.ndarray:
     """The parameter `name` of `owner`, a positive number or a 1-d array of them, as float64. Needs no data."""
     value: Any = getattr(owner, name)

@@ -39,7 +39,11 @@ def data(rows: int = 240, features: int = 60, labels: int = 24) -> tuple[sp.csr_
 
 def fit(kind: str, run: Path | None = None, progress=None, workers="threads", silence: float = 60.0):
     X, Y = data()
-    who = replace(parallel.Workers.of(workers), limits=parallel.Limits(silence=silence), save_seconds=0.0)
+    who = replace(
+        parallel.Workers.of(workers),
+        limits=parallel.Limits(silence=silence, start=max(20.0, silence)),
+        save_seconds=0.0,
+    )
     return KINDS[kind]().fit(X, Y, run=run, progress=progress, workers=who)
 
 

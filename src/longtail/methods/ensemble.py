@@ -20,7 +20,7 @@ from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.models import EnsembleModel, Model
-from longtail.models.ensemble import EnsembleIndex, member_logits
+from longtail.models.ensemble import EnsembleIndex, member_logits, sigmoid
 from longtail.store import Provenance
 from longtail.topk import TopK
 from longtail.training import Status, Training
@@ -96,7 +96,9 @@ class Ensemble(ExtremeClassifier):
         depth = max(member.calibrator.depth for member in members if member.calibrator is not None)
         model = EnsembleModel(members, equal, 0.0, depth, first.n_features, **names, **columns)  # type: ignore[arg-type]
         estimator = cls([type(each)(**each.get_params(deep=False)) for each in fitted])
-        estimator.model_, estimator.held_out_, estimator.training_ = model, None, _record(fitted)
+        estimator.model_ = model
+        estimator.held_out_ = None
+        estimator.training_ = _record(fitted)
         estimator._expose()
         if X is None:
             return estimator
@@ -169,7 +171,7 @@ class Ensemble(ExtremeClassifier):
         scores = np.where(candidates >= 0, intercept + logits @ weights, -np.inf)
         order = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
         best = np.take_along_axis(scores, order, axis=1).astype(np.float32)
-        top = TopK(np.take_along_axis(candidates, order, axis=1).astype(np.int32), best, _sigmoid(best))
+        top = TopK(np.take_along_axis(candidates, order, axis=1).astype(np.int32), best, sigmoid(best))
         return weights, intercept, HeldOut.of(top, truth, counts_of(Y))
 
     def _saved_params(self) -> dict[str, Any]:
@@ -250,10 +252,6 @@ def _padded(values: np.ndarray, width: int, fill: float = 0) -> np.ndarray:
     wide = np.full(shape, fill, values.dtype)
     wide[:, : values.shape[1]] = values
     return wide
-
-
-def _sigmoid(scores: np.ndarray) -> np.ndarray:
-    return (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
 
 
 def _record(fitted: Sequence[ExtremeClassifier]) -> Training:

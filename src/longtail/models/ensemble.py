@@ -98,7 +98,7 @@ class EnsembleModel(Model):
     def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """The k best labels of every row among the candidates, by probability."""
         top = self._best(X, k, n_jobs)
-        return TopK(top.labels, top.scores, _sigmoid(top.scores))
+        return TopK(top.labels, top.scores, sigmoid(top.scores))
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the scores of the given labels (column numbers). All labels count as candidates here."""
@@ -107,7 +107,7 @@ class EnsembleModel(Model):
         return self.index.pairs(self._rows(X), everything)[:, ids]
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray:
-        return _sigmoid(self.scores(X, np.arange(self.n_labels)))
+        return sigmoid(self.scores(X, np.arange(self.n_labels)))
 
     # --- explaining --------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class EnsembleModel(Model):
         offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
         score = float(self.index.pairs(x, self._with_candidates(x, int(label)))[0, 0])
         bias = score - offset - sum(share.contribution for share in shares)
-        probability = float(_sigmoid(np.array(score)))
+        probability = float(sigmoid(np.array(score)))
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
 
     def _combined_weights(self, label: int, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -223,6 +223,7 @@ def member_logits(members: Sequence[Model], X: sp.csr_array, labels: np.ndarray)
     return logits
 
 
-def _sigmoid(scores: np.ndarray) -> np.ndarray:
+def sigmoid(scores: np.ndarray) -> np.ndarray:
+    """Probabilities from log-odds, as float32."""
     with np.errstate(over="ignore"):
         return (1 / (1 + np.exp(-np.asarray(scores, np.float64)))).astype(np.float32)

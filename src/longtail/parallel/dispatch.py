@@ -27,6 +27,7 @@ class Limits(NamedTuple):
     timeout_factor: float = 10.0  # a block may take this many times its expected duration
     min_timeout: float = 60.0  # a block may always take this long
     silence: float = 60.0  # a worker without a sign of life for this long counts as frozen
+    start: float = 60.0  # the same for a worker that is starting, which is silent while it imports the user's script
     watchdog_factor: float = 3.0  # reconnect if an engine is silent for this many times the longest block
     min_watchdog: float = 60.0  # never reconnect after a shorter silence
     first_block: float = 600.0  # silence that is allowed before the first block has begun

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from longtail.errors import LongtailError, RunError
@@ -141,7 +142,8 @@ class _Worker:
 
     def __init__(self, context: Any, prepare: Prepare, n_threads: int) -> None:
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs, prepare, n_threads), daemon=True)
+        raw = bytes(ForkingPickler.dumps(prepare))
+        self.process = context.Process(target=serve, args=(theirs, raw, n_threads), daemon=True)
         self.process.start()
         theirs.close()
         self.ready = False
@@ -167,8 +169,12 @@ class _Worker:
         return f"its process ended with exit code {code}"
 
 
-def serve(pipe: Connection, prepare: Prepare, n_threads: int) -> None:
-    """The main function of a worker: prepare the task, solve blocks, and end when the driver is gone."""
+def serve(pipe: Connection, prepare: bytes, n_threads: int) -> None:
+    """The main function of a worker: prepare the task, solve blocks, and end when the driver is gone.
+
+    `prepare` is sent as multiprocessing would send it, but is opened here. Opening it imports the method, which takes
+    seconds, and signs of life must begin before that.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the driver decides
     mouth = threading.Lock()
     share: list[float | None] = [None]  # progress of the running block
@@ -190,7 +196,7 @@ def serve(pipe: Connection, prepare: Prepare, n_threads: int) -> None:
 
     threading.Thread(target=pulse, daemon=True).start()
     try:
-        task = prepare()
+        task = ForkingPickler.loads(prepare)()
     except Exception as error:
         send("unready", f"{type(error).__name__}: {error}")
         return

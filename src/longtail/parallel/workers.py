@@ -54,7 +54,7 @@ class Workers:
         if self.are_threads or prepare is None:
             return Threads(task, n_jobs)
         if self.kind == "processes":
-            return Processes(prepare, self.count or n_threads(None), n_jobs, self.limits.silence)
+            return Processes(prepare, self.count or n_threads(None), n_jobs, self.limits.start)
         from longtail.parallel.cluster import Cluster  # imports Ray
 
         return Cluster(prepare, self.address, n_jobs)

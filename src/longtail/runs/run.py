@@ -135,7 +135,9 @@ class State:
     """The intermediate state of one block. Its solver calls `saved` at the beginning, and `save` from time to time."""
 
     def __init__(self, parts: Parts, block: int, seconds: float) -> None:
-        self._parts, self._block, self._pause = parts, block, seconds
+        self._parts = parts
+        self._block = block
+        self._pause = seconds
         self._next = time.monotonic() + seconds
 
     def saved(self) -> dict[str, np.ndarray] | None:

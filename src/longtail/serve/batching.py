@@ -75,7 +75,9 @@ class Batcher:
     """The queue of one worker process, for all its models."""
 
     def __init__(self, score: Score, loop: asyncio.AbstractEventLoop, executor: Executor) -> None:
-        self.score, self.loop, self.executor = score, loop, executor
+        self.score = score
+        self.loop = loop
+        self.executor = executor
         self.jobs: deque[Job] = deque()
         self.busy_since: float | None = None
         self.n_batches = self.n_rows = 0

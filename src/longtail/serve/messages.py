@@ -56,7 +56,9 @@ class HttpError(Exception):
         self, status: int, code: str, message: str, *, field: str | None = None, headers: Headers = ()
     ) -> None:
         super().__init__(message)
-        self.status, self.code, self.message = status, code, message
+        self.status = status
+        self.code = code
+        self.message = message
         self.field, self.headers = field, headers
 
     def body(self) -> dict[str, Any]:

@@ -41,7 +41,9 @@ class ServedModel:
     """A loaded model with its name in the service. It does not change after `load`."""
 
     def __init__(self, name: str, clf: Any, version: str, card: store.Card | None, n_bytes: int = 0) -> None:
-        self.name, self.clf, self.version = name, clf, version
+        self.name = name
+        self.clf = clf
+        self.version = version
         self.card = card or store.Card(version)
         self.n_bytes = n_bytes
         self.model = clf.model_

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from longtail.serve.messages import NDJSON, HttpError, Request
+from longtail.serve.messages import HttpError, Request
 
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -133,10 +133,6 @@ def json_body(request: Request) -> bytes:
     if request.media_type != b"application/json":
         raise HttpError(415, "not_json", "send JSON, with the header Content-Type: application/json")
     return request.body
-
-
-def is_stream(request: Request) -> bool:
-    return request.media_type == NDJSON
 
 
 def refuse_compressed(request: Request) -> None:

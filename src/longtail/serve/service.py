@@ -114,8 +114,13 @@ class Service:
             raise ValueError(f"{len(models)} models are more than {MAX_MODELS}")
         self.models = dict(models)
         self.numbers = {name: i for i, name in enumerate(self.models)}
-        self.settings, self.limits, self.access = settings, settings.limits, settings.access
-        self.board, self.slot, self.loop, self.executor = board, slot, loop, executor
+        self.settings = settings
+        self.limits = settings.limits
+        self.access = settings.access
+        self.board = board
+        self.slot = slot
+        self.loop = loop
+        self.executor = executor
         self.batcher = Batcher(score, loop, executor)
         self.routes = ROUTES
         self.connections: set[Connection] = set()

@@ -36,7 +36,9 @@ class Worker:
         number: int,
         listeners: Sequence[socket.socket],
     ) -> None:
-        self.models, self.settings, self.board = models, settings, board
+        self.models = models
+        self.settings = settings
+        self.board = board
         self.slot = board.slots[number]
         self.generation = int(self.slot["generation"])
         self.listeners = list(listeners)
