@@ -158,6 +158,7 @@ def put_medians(codes, label, lanes, n_buckets, tables, limits, scratch, out):
 
 
 # --- the k best ------------------------------------------------------------------------------------------------------
+# The heap of index_kernels.py once more: a kernel calls only kernels of its own file. A test compares the two.
 
 
 @kernel
