@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import longtail as lt
 from longtail.errors import InputError
 from longtail.methods.one_vs_all import dual, dual_kernels, lanes, panel, settle_kernels, verify_kernels
+from longtail.methods.one_vs_all.first_rows import first_rows as first_rows_of_block
 from longtail.methods.one_vs_all.panel import FULL, HALF
 from longtail.methods.one_vs_all.parts import weights_of
-from longtail.methods.one_vs_all.starts import msi
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import problem_of, problems, solve_labels
 
@@ -87,11 +87,15 @@ def test_a_start_chooses_the_first_rows_and_not_the_optimum(start):
 
 
 def first_rows(start, X, Y, label):
-    """The working set that a lane has after the first pass: the rows of `label`, then others, at most 200."""
+    """The working set that a lane has after the first pass: the rows of `label`, then others, at most 200.
+
+    `start` is one that takes a pass.
+    """
     problem, space = problem_of(X, Y, start=start), lanes.DualSpace(*X.shape, 1, HALF, is_dense=False)
     rule, label = lanes.DualRule(1.0, 0.01, 0.0), np.array([label], np.uint64)
+    rows = first_rows_of_block(problem.X, problem.rare_features, problem.positives, label)
     dual_kernels.prepare(
-        problem.X, problem.positives, problem.parent, label, problem.first, rule, space.cursor, space.lanes,
+        problem.X, problem.positives, problem.parent, label, problem.first, rows, rule, space.cursor, space.lanes,
         space.scratch, space.out,
     )  # fmt: skip
     verify_kernels.verify(problem.X, problem.first.base, space.lanes, space.scratch.values)
@@ -103,12 +107,12 @@ def test_first_rows_are_those_that_the_starts_weights_score_highest():
     X, Y = text_like(2, n=900)
     label, count = 3, int(Y[:, [3]].sum())
     y = signs(Y, label)
-    for start in ("msi", "ova-primal"):
+    for start in ("msi:t=-1.2", "ova-primal"):
         rows = first_rows(start, X, Y, label)
         assert (y[rows[:count]] > 0).all()
         assert (y[rows[count:]] < 0).all()
         A = ref.augmented(X, 1.0)
-        w = ref.mean_separating(A, y, 1.0, msi.DUAL_NEGATIVE_SCORE)
+        w = ref.mean_separating(A, y, 1.0, -1.2)
         if start == "ova-primal":
             w = problem_of(X, Y, start=start).start.w
         scores = np.where(y > 0, -np.inf, A @ w)

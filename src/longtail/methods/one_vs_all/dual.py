@@ -10,7 +10,7 @@ over ALL rows: nothing is sampled and left unchecked. But most rows are easy: at
 margin, alpha_i = 0, and they do not matter. So a label works on few rows, its working set, and a pass over X, which 32
 labels share, finds the rows that are missing there:
 
-    1. first scores, by the start -> one pass -> working set: the positives and the rows that score highest
+    1. working set: the positives and the rows that share rare features with them, or score highest by the start
     2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
@@ -20,8 +20,8 @@ which are also the ones returned, and D at the alphas, which are not rounded. pa
 
 Labels on which this does not reach the tolerance (badly scaled features, tiny tolerances) are solved again with float32
 weights, and if that fails by Newton, in float64; they then have to show the same gap. Weights are sparse throughout;
-only a panel of 32 labels is spread over all features. The solution of a label depends neither on the labels that share its panel nor on their order,
-so threads and blocks do not change a byte.
+only a panel of 32 labels is spread over all features. The solution of a label depends neither on the labels that share
+its panel nor on their order, so threads and blocks do not change a byte.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import scipy.sparse as sp
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
 from longtail.methods.one_vs_all import newton, settle_kernels, starts
+from longtail.methods.one_vs_all.first_rows import first_rows
 from longtail.methods.one_vs_all.lanes import DualRule, DualSpace
 from longtail.methods.one_vs_all.panel import FULL, PanelType
 from longtail.methods.one_vs_all.parts import merged, part_of
@@ -82,6 +83,7 @@ def _solve_in_lanes(
     X, labels = problem.X_by_frequency, frozen(block.items, np.uint64)
     space = DualSpace(problem.n_samples, problem.n_features, len(labels), panel_type, is_dense=X.is_dense)
     rule = DualRule(problem.C, problem.tol, problem.prune)
+    rows = first_rows(X, problem.rare_features, problem.positives, labels)
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
@@ -91,6 +93,7 @@ def _solve_in_lanes(
             problem.parent,
             labels,
             first,
+            rows,
             rule,
             space.cursor,
             space.lanes,

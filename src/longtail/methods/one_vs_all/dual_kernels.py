@@ -16,8 +16,6 @@ from longtail.compiled import kernel, reordering_kernel
 
 DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
-MIN_FIRST_ROWS = 200  # the first working set has the positives, and up to this number of other rows,
-FIRST_ROWS_PER_POSITIVE = 4  # or this number per positive if that is more
 MIN_MORE_ROWS = 100  # a later round adds up to this number of rows,
 MORE_ROWS_SHARE = 0.5  # or this share of the working set if that is more
 FIRST_TOLERANCE = 2.0  # the first working set is solved to this multiple of `tol`: most labels need a second one
@@ -324,20 +322,15 @@ def fill_lane(b, lanes, scratch, count, factor):
 
 
 @kernel
-def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
-    """Lane b takes a label with these positives, and guesses its weights. Returns DONE or what it has no room for.
+def begin_lane(b, positives, known, wanted, cost, lanes):
+    """Lane b takes a label with these positives. Returns DONE or what it has no room for.
 
-    The rows `similar`, positives of a similar label, are in the working set from the start.
+    The rows `known` are in the working set from the start, up to `wanted` of them.
     """
-    n = len(first.base)
-    lanes.want[b] = min(max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives)), n - len(positives))
+    lanes.want[b] = wanted
     lanes.need[b] = len(positives) + lanes.want[b]
     if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
-    u, v, count = guess(X, first, positives, scratch)
-    fill_lane(b, lanes, scratch, count, np.float32(u))
-    lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
-    lanes.tau[b] = 0.0
     at, mine = lanes.first[b], np.uint32(1) << np.uint32(b)
     for a in range(len(positives)):
         i = positives[a]
@@ -345,8 +338,8 @@ def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
         lanes.positive[i] |= mine
         lanes.member[i] |= mine
         at += 1
-    for a in range(len(similar)):
-        i = similar[a]
+    for a in range(len(known)):
+        i = known[a]
         if lanes.want[b] > 0 and not lanes.member[i] & mine:
             lanes.rows[at], lanes.alpha[at] = i, 0.0
             lanes.member[i] |= mine
@@ -354,8 +347,18 @@ def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
             at += 1
     lanes.n_rows[b], lanes.n_positive[b] = at - lanes.first[b], len(positives)
     lanes.cost[b] = cost
-    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
+    lanes.rounds[b], lanes.phase[b] = 1, TO_SOLVE
     return DONE
+
+
+@kernel
+def guess_lane(b, X, first, positives, lanes, scratch):
+    """Lane b guesses its weights, for a pass that finds the rest of its first working set."""
+    u, v, count = guess(X, first, positives, scratch)
+    fill_lane(b, lanes, scratch, count, np.float32(u))
+    lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
+    lanes.tau[b] = 0.0
+    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
 
 
 @kernel
@@ -404,8 +407,8 @@ def solve_lane(b, X, rule, lanes, scratch):
 
 
 @kernel
-def prepare(X, positives, parent, labels, first, rule, cursor, lanes, scratch, out):
-    """Every empty lane takes the next label and guesses; every lane with a working set solves it.
+def prepare(X, positives, parent, labels, first, first_rows, rule, cursor, lanes, scratch, out):
+    """Every empty lane takes the next label, and guesses if that needs a pass; every lane with a working set solves it.
 
     Returns DONE, or which buffer was too small (then call again with a larger one).
     """
@@ -413,16 +416,22 @@ def prepare(X, positives, parent, labels, first, rule, cursor, lanes, scratch, o
     for b in range(len(lanes.phase)):
         ended = DONE
         if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
-            label = labels[cursor[0]]
+            k = cursor[0]
+            label, start = labels[k], first_rows.starts[k]
             own = positives_of(positives, label)
-            similar = own[:0]
+            known = first_rows.rows[start : start + first_rows.n_found[k]]
+            cost = rule.C * positives.weight[label]
             if parent[label] >= 0:
                 similar = positives_of(positives, np.uint64(parent[label]))
-            ended = begin_lane(b, X, first, own, similar, rule.C * positives.weight[label], lanes, scratch)
+                ended = begin_lane(b, own, similar, first_rows.wanted[k], cost, lanes)
+            else:
+                ended = begin_lane(b, own, known, first_rows.wanted[k], cost, lanes)
             if ended == DONE:
-                lanes.position[b] = cursor[0]
+                lanes.position[b] = k
                 cursor[0] += 1
-        elif lanes.phase[b] == TO_SOLVE:
+                if not first_rows.ready[k]:
+                    guess_lane(b, X, first, own, lanes, scratch)
+        if lanes.phase[b] == TO_SOLVE and ended == DONE:
             ended = solve_lane(b, X, rule, lanes, scratch)
         if ended != DONE:
             return ended

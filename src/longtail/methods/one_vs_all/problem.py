@@ -9,6 +9,7 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.methods.one_vs_all import dual, newton, starts
+from longtail.methods.one_vs_all.first_rows import rare_features
 from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins
 from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
@@ -37,8 +38,10 @@ class OneVsAllProblem(OneVsAllData, Problem):
         self.labels = np.unique(self.twins)
         self.start = starts.make(start, self)
         self.first = self.start.scores(self) if self.solver == "dual" else None
-        if self.solver == "dual":
+        if self.first is not None:
             self.X_by_frequency, self.feature_of = by_frequency(self.X, self.n_features)
+            rare = self.first.by_rare_features and not self.X.is_dense
+            self.rare_features = rare_features(self.X_by_frequency, self.n_features) if rare else None
             self.panel_type = panel_type(self.X, self.positives, self.C, self.tol)
         self.parent = np.full(self.n_labels, ROOT)
         if self.start.begins_at_parent:

@@ -17,6 +17,9 @@ class FirstScores(NamedTuple):
     Row i scores base_i. With `separate`, it scores u p.x_i + v base_i instead, where p is the mean of the label's
     positives and base_i = m.x_i with the mean m of all rows. u and v are such that p scores `positive` and the mean of
     the negatives scores `negative`.
+
+    With `by_rare_features`, labels take rows that share rare features with their positives instead (first_rows.py), and
+    only those labels for which these are few take the rows that score highest.
     """
 
     base: np.ndarray
@@ -24,6 +27,7 @@ class FirstScores(NamedTuple):
     mean_square: float = 0.0  # m.m
     positive: float = 0.0
     negative: float = 0.0
+    by_rare_features: bool = False
 
 
 class Start(ABC):
