@@ -233,7 +233,13 @@ def test_features_by_frequency_are_the_same_features(seed, dense):
     assert sorted(feature_of.tolist()) == list(range(10))
     assert feature_of[9] == 9
     if not dense:
-        np.testing.assert_array_equal(feature_of[ordered.indices], rows.indices)
+        for i in range(12):
+            entries = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
+            features = feature_of[ordered.indices[entries]]
+            assert (np.diff(ordered.indices[entries].astype(int)) > 0).all()
+            assert dict(zip(features, ordered.data[entries], strict=True)) == dict(
+                zip(rows.indices[entries], rows.data[entries], strict=True)
+            )
         assert (np.diff(np.bincount(ordered.indices, minlength=9)) <= 0).all()
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from longtail.methods.problem import Block, Part
 
 BLOCK_LABELS = 512
-BLOCK_WORK = 1_000_000_000  # entries of X times labels in a block: about a second
+BLOCK_WORK = 2_000_000_000  # entries of X times labels in a block: about two seconds
 
 
 def block_labels(pass_work: int) -> int:
