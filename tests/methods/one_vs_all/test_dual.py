@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 import longtail as lt
 from longtail.errors import InputError
-from longtail.methods.one_vs_all import dual, dual_kernels, lanes, verify_kernels
-from longtail.methods.one_vs_all.inputs import samples
+from longtail.methods.one_vs_all import dual, dual_kernels, lanes, panel, settle_kernels, verify_kernels
+from longtail.methods.one_vs_all.first_rows import first_rows as first_rows_of_block
+from longtail.methods.one_vs_all.panel import FULL, HALF
 from longtail.methods.one_vs_all.parts import weights_of
-from longtail.methods.one_vs_all.starts import msi
-from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problem_of, problems, random_problem, solve_labels
+from tests.methods.one_vs_all.problems import problem_of, problems, solve_labels
 
 
 def text_like(seed, n=400, d=120, L=30):
@@ -88,15 +87,19 @@ def test_a_start_chooses_the_first_rows_and_not_the_optimum(start):
 
 
 def first_rows(start, X, Y, label):
-    """The working set that a lane has after the first pass: the rows of `label`, then others, at most 200."""
-    problem, space = problem_of(X, Y, start=start), lanes.DualSpace(*X.shape, 1, is_dense=False)
+    """The working set that a lane has after the first pass: the rows of `label`, then others, at most 200.
+
+    `start` is one that takes a pass.
+    """
+    problem, space = problem_of(X, Y, start=start), lanes.DualSpace(*X.shape, 1, HALF, is_dense=False)
     rule, label = lanes.DualRule(1.0, 0.01, 0.0), np.array([label], np.uint64)
+    rows = first_rows_of_block(problem.X, problem.rare_features, problem.positives, label)
     dual_kernels.prepare(
-        problem.X, problem.positives, problem.parent, label, problem.first, rule, space.cursor, space.lanes,
+        problem.X, problem.positives, problem.parent, label, problem.first, rows, rule, space.cursor, space.lanes,
         space.scratch, space.out,
     )  # fmt: skip
     verify_kernels.verify(problem.X, problem.first.base, space.lanes, space.scratch.values)
-    dual_kernels.settle(rule, space.cursor, space.lanes, space.out)
+    settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     return space.lanes.rows[: space.lanes.n_rows[0]]
 
 
@@ -104,12 +107,12 @@ def test_first_rows_are_those_that_the_starts_weights_score_highest():
     X, Y = text_like(2, n=900)
     label, count = 3, int(Y[:, [3]].sum())
     y = signs(Y, label)
-    for start in ("msi", "ova-primal"):
+    for start in ("msi:t=-1.2", "ova-primal"):
         rows = first_rows(start, X, Y, label)
         assert (y[rows[:count]] > 0).all()
         assert (y[rows[count:]] < 0).all()
         A = ref.augmented(X, 1.0)
-        w = ref.mean_separating(A, y, 1.0, msi.DUAL_NEGATIVE_SCORE)
+        w = ref.mean_separating(A, y, 1.0, -1.2)
         if start == "ova-primal":
             w = problem_of(X, Y, start=start).start.w
         scores = np.where(y > 0, -np.inf, A @ w)
@@ -145,6 +148,45 @@ def test_labels_stuck_in_float32_go_to_newton():
     assert np.isfinite(clf.training_.gradient_ratio).all()  # float32 can certify no gap below 1e-6
     assert clf.training_.converged.all()
     assert (clf.training_.gap <= 1e-9).all()
+
+
+def test_half_precision_and_float32_reach_the_same_objective(monkeypatch):
+    X, Y = text_like(4)
+    half = lt.OneVsAll(prune=0.0).fit(X, Y)
+    monkeypatch.setattr(panel, "converts_half", lambda: False)
+    full = lt.OneVsAll(prune=0.0).fit(X, Y)
+    assert (half.model_.W.data == half.model_.W.data.astype(np.float16)).mean() > 0.9  # all but the bias weights
+    assert (full.model_.W.data == full.model_.W.data.astype(np.float16)).mean() < 0.1
+    np.testing.assert_allclose(half.training_.objective, full.training_.objective, rtol=0.01)
+    for clf in (half, full):
+        assert (clf.training_.gap <= 0.01).all()
+
+
+def test_the_panel_is_float32_where_half_precision_would_not_do():
+    X, Y = text_like(4)
+    far = sp.csr_array(X * np.float32(2000))
+    assert problem_of(X, Y).panel_type == (HALF if panel.converts_half() else FULL)
+    assert problem_of(X, Y, tol=1e-5).panel_type == FULL
+    assert problem_of(X, Y, C=1e9).panel_type == FULL  # weights may reach sqrt(2 C n)
+    assert problem_of(X, Y, positive_weight=1e9).panel_type == FULL
+    assert problem_of(far, Y).panel_type == FULL
+
+
+def test_no_weight_exceeds_the_bound_that_chooses_the_panel():
+    X, Y = text_like(4, L=5)
+    for C, weight in ((0.1, 1.0), (30.0, 1.0), (1.0, 50.0)):
+        clf = lt.OneVsAll(C, positive_weight=weight, prune=0.0).fit(X, Y)
+        bound = panel.largest_weight(problem_of(X, Y, positive_weight=weight).positives, X.shape[0], C)
+        assert np.abs(clf.model_.W.data).max() <= bound
+
+
+def test_labels_that_half_precision_cannot_solve_are_solved_in_float32(monkeypatch):
+    X, Y = text_like(4)
+    monkeypatch.setattr(panel, "MIN_HALF_TOL", 0.0)
+    monkeypatch.setattr(dual, "_finish", lambda problem, block, part, work: part)
+    clf = lt.OneVsAll(tol=5e-6, prune=0.0).fit(X, Y)
+    assert clf.training_.converged.all()
+    assert (clf.model_.W.data != clf.model_.W.data.astype(np.float16)).any()
 
 
 def test_badly_scaled_features_are_left_to_newton_by_auto():
@@ -243,211 +285,3 @@ def test_buffers_grow_for_labels_with_many_rows():
     assert clf.training_.converged.all()
     best = ref.optimum("squared_hinge", ref.augmented(X, 1.0), signs(half, 0), 1.0)
     assert clf.training_.objective[0] <= best * (1 + 1.1e-3)
-
-
-# --- kernels ---------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 12), st.booleans(), st.booleans())
-@settings(deadline=None, max_examples=80)
-def test_verify_equals_its_twin(seed, n, d, tiny_room, dense):
-    """Scores, loss and the rows overlooked, for sixteen lanes with different numbers of rows wanted."""
-    rng = np.random.default_rng(seed)
-    X, _ = random_problem(seed, n=max(n, 4), d=d)
-    n = X.shape[0]
-    X = X.toarray() if dense else X
-    rows, base = samples(X, 1.0), rng.normal(size=n).astype(np.float32)
-    space = lanes.DualSpace(n, d, 1, is_dense=rows.is_dense)
-    space.lanes.need[:] = 40
-    space.grow(dual_kernels.MORE_ROWS)
-    L = space.lanes
-    L.panel[1:] = rng.normal(size=(d, LABEL_LANES))
-    if not rows.is_dense:
-        L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
-    L.factor[:], L.offset[:] = rng.normal(size=LABEL_LANES), rng.normal(size=LABEL_LANES)
-    L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LABEL_LANES)
-    L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LABEL_LANES)
-    L.positive[:] = rng.integers(0, 2**16, size=n)
-    L.member[:] = rng.integers(0, 2**16, size=n)
-    tau = L.tau.copy()
-    verify_kernels.verify(rows, base, L, space.scratch.values)
-
-    whole = X if dense else X.toarray()
-    z = whole.astype(float) @ L.panel[L.line_of] + np.outer(base, L.factor) + L.offset
-    bit = (L.positive[:, None] >> np.arange(LABEL_LANES)) & 1
-    slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
-    np.testing.assert_allclose(L.loss, (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
-    outside = ((L.member[:, None] >> np.arange(LABEL_LANES)) & 1) == 0
-    for b in range(LABEL_LANES):
-        eligible = np.flatnonzero(outside[:, b] & (slack[:, b] > tau[b] + 1e-5))
-        found = L.found[2 * L.first[b] :][: L.n_found[b]]
-        assert len(set(found.tolist())) == len(found)
-        assert len(found) >= min(len(eligible), L.want[b])
-        assert len(found) <= L.want[b]
-        assert outside[found, b].all()
-        np.testing.assert_allclose(L.found_slack[2 * L.first[b] :][: len(found)], slack[found, b], rtol=1e-4, atol=1e-4)
-        best = np.sort(slack[eligible, b])[::-1][: L.want[b]]
-        np.testing.assert_allclose(np.sort(slack[found, b])[::-1][: len(best)], best, rtol=1e-4, atol=1e-4)
-
-
-@given(st.lists(st.tuples(st.integers(0, 15), st.sets(st.integers(0, 6))), max_size=30))
-@settings(deadline=None)
-def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps):
-    """Lanes take features up and drop them; after every step the panel says what a dense one would."""
-    space, dense = lanes.DualSpace(1, 7, 1, is_dense=False), np.zeros((7, LABEL_LANES), np.float32)
-    L, s = space.lanes, space.scratch
-    for value, (b, features) in enumerate(steps, start=1):
-        s.features[: len(features)], s.w[: len(features)] = sorted(features), value
-        dual_kernels.fill_lane(b, L, s, len(features), np.float32(2.0))
-        dense[:, b] = 0.0
-        dense[sorted(features), b] = 2.0 * value
-        np.testing.assert_array_equal(L.panel[L.line_of], dense)
-        used = (dense != 0).any(1)
-        assert (L.line_of[~used] == 0).all()
-        assert (L.panel[0] == 0).all()
-        assert L.n_free[0] == 7 - used.sum()
-
-
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.data())
-@settings(deadline=None)
-def test_keep_best_keeps_the_best_and_the_first_of_equals(values, data):
-    keep = data.draw(st.integers(1, len(values)))
-    slack, found = np.array(values, np.float32), np.arange(len(values), dtype=np.uint32)
-    count, limit = verify_kernels.keep_best(found, slack, 0, len(values), keep, np.empty(len(values), np.float32))
-    expected = sorted(sorted(range(len(values)), key=lambda i: (-values[i], i))[:keep])
-    assert found[:count].tolist() == expected
-    assert limit == min(values[i] for i in expected)
-
-
-def lane_with(X, y, cost):
-    """A space whose lane 0 has all rows of X in its working set, positives first; `cost` is that of the positives."""
-    n, d = X.shape
-    space, rows = lanes.DualSpace(n, d, 1, is_dense=isinstance(X, np.ndarray)), samples(X, 1.0)
-    L = space.lanes
-    L.rows[:n] = np.argsort(-y, kind="stable")
-    L.n_rows[0], L.n_positive[0] = n, (y > 0).sum()
-    L.cost[0] = cost
-    return rows, space
-
-
-@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("dense", [False, True])
-def test_descend_reaches_the_optimum_of_the_working_set(C, dense):
-    X, Y = text_like(8, n=60)
-    y = signs(Y, 2)
-    rows, space = lane_with(X.toarray() if dense else X, y, 3 * C)
-    L, s = space.lanes, space.scratch
-    count = dual_kernels.gather(rows, L.rows, 60, s)
-    w = np.zeros(count, np.float32)
-    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, w)
-    order, alpha = L.rows[:60], L.alpha[:60]
-    cost, A = np.where(y > 0, 3 * C, C), ref.augmented(X, 1.0)
-    full = np.zeros(A.shape[1])
-    full[s.features[:count]], full[-1] = w, L.bias_weight[0]
-    np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)  # w = sum alpha y x
-    assert L.norm[0] == pytest.approx(full @ full, rel=1e-5)
-    expected = alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost[order])).sum()
-    assert L.dual[0] == pytest.approx(expected, rel=1e-4)
-    slack = np.maximum(0, 1 - A @ full)[y > 0]
-    assert L.positive_loss[0] == pytest.approx((slack**2).sum(), rel=1e-3, abs=1e-6)
-    best = ref.optimum("squared_hinge", A, y, cost)
-    assert L.dual[0] == pytest.approx(best, rel=1e-4)
-    assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)
-    again = np.zeros(count, np.float32)
-    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, again)  # from the solution
-    np.testing.assert_allclose(again, w, atol=1e-3)
-
-
-@given(st.integers(0, 1000), st.booleans())
-@settings(deadline=None, max_examples=40)
-def test_gather_copies_rows_and_renumbers_features_as_they_occur(seed, dense):
-    X, _ = random_problem(seed, n=12, d=9)
-    chosen = np.random.default_rng(seed).permutation(12)[:5].astype(np.uint32)
-    rows, space = lane_with(X.toarray() if dense else X, np.ones(12), 1.0)
-    s = space.scratch
-    count = dual_kernels.gather(rows, chosen, 5, s)
-    met = np.concatenate([X[[i]].indices for i in chosen]).tolist()
-    assert s.features[:count].tolist() == (list(range(9)) if dense else list(dict.fromkeys(met)))
-    assert not s.slot.any()
-    for r, i in enumerate(chosen):
-        start, end = int(s.ends[r]), int(s.ends[r + 1])
-        copied = np.zeros(9, np.float32)
-        copied[s.features[np.arange(9) if dense else s.j[start:end]]] = s.x[start:end]
-        np.testing.assert_array_equal(copied, X[[i]].toarray().ravel())
-        w = np.random.default_rng(seed).normal(size=count).astype(np.float32)
-        ends, j = (s.ends[r], s.ends[r + 1]), None if dense else s.j
-        product = X[[i]].toarray().ravel()[s.features[:count]] @ w
-        assert dual_kernels.row_dot(s.x, j, *ends, w) == pytest.approx(product, rel=1e-4, abs=1e-5)
-        changed = w.copy()
-        dual_kernels.add_row(s.x, j, *ends, np.float32(2), changed)
-        np.testing.assert_allclose(changed, w + 2 * X[[i]].toarray().ravel()[s.features[:count]], rtol=1e-5, atol=1e-6)
-
-
-@given(problems, st.booleans(), st.sampled_from([0.0, 1.0]))
-@settings(deadline=None, max_examples=40)
-def test_the_first_guess_scores_as_the_mean_separating_weights_do(problem, dense, bias):
-    X, Y = problem
-    p = problem_of(X.toarray() if dense else X, Y, bias=bias, solver="dual")
-    space = lanes.DualSpace(*X.shape, 1, is_dense=p.X.is_dense)
-    A = ref.augmented(X, bias)
-    for label in range(Y.shape[1]):
-        own = p.positives.rows[p.positives.indptr[label] : p.positives.indptr[label + 1]]
-        count = dual_kernels.positive_mean(p.X, own, space.scratch)
-        mean = np.zeros(X.shape[1])
-        mean[space.scratch.features[:count]] = space.scratch.w[:count]
-        np.testing.assert_allclose(mean, X.toarray()[own].mean(0) if len(own) else 0, rtol=1e-4, atol=1e-6)
-        u, v, n_features = dual_kernels.guess(p.X, p.first, own, space.scratch)
-        w = u * np.append(mean, bias)[: p.D] + v * A.mean(0) if bias else u * mean + v * A.mean(0)
-        W = np.empty((1, p.D))
-        p.start.weights(p, np.array([label]), W)
-        assert n_features == (count if u else 0)
-        if not own.size:
-            assert (u, v) == (0.0, 0.0)
-        elif ref.sine(A[own].mean(0), A.mean(0)) > 0.05:  # else float32 sums lose too many digits
-            np.testing.assert_allclose(w, W[0], rtol=1e-3, atol=1e-3 * np.abs(W).max())
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
-@settings(deadline=None)
-def test_smallest_of_best_equals_sorting(values, data):
-    keep = data.draw(st.integers(1, len(values)))
-    scratch = np.empty(len(values), np.float32)
-    found = verify_kernels.smallest_of_best(np.array(values, np.float32), len(values), keep, scratch)
-    assert found == sorted(values, reverse=True)[keep - 1]
-
-
-def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow():
-    X, Y = text_like(8, n=60)
-    y = signs(Y, 2)
-    rows, space = lane_with(X, y, 1.0)
-    rule, L = lanes.DualRule(1.0, 0.01, 0.05), space.lanes
-    L.n_rows[0] = 40
-    L.member[L.rows[:40]] = 1
-    L.positive[y > 0] = 1
-    L.rounds[0], L.position[0], L.phase[0] = 1, 0, dual_kernels.TO_SOLVE
-    assert dual_kernels.solve_lane(0, rows, rule, L, space.scratch) == dual_kernels.DONE
-    assert L.phase[0] == dual_kernels.TO_CHECK
-    weights = L.panel[L.line_of, 0].copy()
-
-    L.loss[0] = 1e6  # far from solved
-    L.n_found[0] = 2
-    L.found[:2] = L.rows[40:42]
-    dual_kernels.settle(rule, space.cursor, L, space.out)
-    assert (L.phase[0], L.rounds[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.TO_SOLVE, 2, 42, 0)
-    assert L.alpha[40:42].tolist() == [0, 0]
-    assert L.member[L.rows[:42]].all()
-
-    L.phase[0] = dual_kernels.TO_CHECK
-    L.loss[0] = L.dual[0] - 0.5 * L.norm[0] - L.positive_loss[0]  # P = D
-    active = (L.alpha[:42] > 0).sum()
-    dual_kernels.settle(rule, space.cursor, L, space.out)
-    assert (L.phase[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.EMPTY, 0, 1)
-    assert not L.member.any()
-    assert not L.positive[L.rows[:42]].any()
-    written = np.zeros(X.shape[1] + 1)
-    written[space.out.indices[: space.out.ends[1]]] = space.out.data[: space.out.ends[1]]
-    expected = np.append(weights, L.bias_weight[0])
-    np.testing.assert_allclose(written, np.where(np.abs(expected) < 0.05, 0, expected))
-    assert space.out.status[0] == dual_kernels.SOLVED
-    assert space.out.n_iter[0] == 2
-    np.testing.assert_allclose(space.out.figures[0], [L.dual[0], 1e-6, np.nan, active], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Dual coordinate descent on a few rows per label, verified on all rows for 16 labels at a time.
+"""Dual coordinate descent on a few rows per label, verified on all rows for 32 labels at a time.
 
 The squared-hinge problem of newton_kernels.py and its dual:
 
@@ -7,18 +7,21 @@ The squared-hinge problem of newton_kernels.py and its dual:
 
 P(w) - D(alpha) bounds how far w is from the optimum. A label is solved when P(w) - D(alpha) <= tol P(w), with P taken
 over ALL rows: nothing is sampled and left unchecked. But most rows are easy: at the optimum they lie outside the
-margin, alpha_i = 0, and they do not matter. So a label works on few rows, its working set, and a pass over X, which 16
+margin, alpha_i = 0, and they do not matter. So a label works on few rows, its working set, and a pass over X, which 32
 labels share, finds the rows that are missing there:
 
-    1. first scores, by the start -> one pass -> working set: the positives and the rows that score highest
+    1. working set: the positives and the rows that share rare features with them, or score highest by the start
     2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
 
-Labels on which float32 coordinate descent does not reach the tolerance (badly scaled features, tiny tolerances) go to
-Newton, in float64, and then have to show the same gap. Weights are sparse throughout; only a panel of 16 labels is
-spread over all features. The solution of a label depends neither on the labels that share its panel nor on their order,
-so threads and blocks do not change a byte.
+The pass reads the weights in half precision. The certificate stays exact, because P is taken at the rounded weights,
+which are also the ones returned, and D at the alphas, which are not rounded. panel.py says where float32 is used.
+
+Labels on which this does not reach the tolerance (badly scaled features, tiny tolerances) are solved again with float32
+weights, and if that fails by Newton, in float64; they then have to show the same gap. Weights are sparse throughout;
+only a panel of 32 labels is spread over all features. The solution of a label depends neither on the labels that share
+its panel nor on their order, so threads and blocks do not change a byte.
 """
 
 from __future__ import annotations
@@ -32,8 +35,10 @@ import scipy.sparse as sp
 
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
-from longtail.methods.one_vs_all import newton, starts
+from longtail.methods.one_vs_all import newton, settle_kernels, starts
+from longtail.methods.one_vs_all.first_rows import first_rows
 from longtail.methods.one_vs_all.lanes import DualRule, DualSpace
+from longtail.methods.one_vs_all.panel import FULL, PanelType
 from longtail.methods.one_vs_all.parts import merged, part_of
 from longtail.methods.one_vs_all.starts.msi import NEWTON_NEGATIVE_SCORE
 from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES, verify
@@ -45,7 +50,7 @@ if TYPE_CHECKING:
     from longtail.methods.problem import Block, Part
 
 BLOCK_LABELS = 512
-BLOCK_WORK = 1_000_000_000  # entries of X times labels in a block: about a second
+BLOCK_WORK = 2_000_000_000  # entries of X times labels in a block: about two seconds
 
 
 def block_labels(pass_work: int) -> int:
@@ -55,18 +60,40 @@ def block_labels(pass_work: int) -> int:
 
 def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
     """Solve the labels of a block to a relative duality gap of `problem.tol` over all rows."""
-    space = DualSpace(problem.n_samples, problem.n_features, len(block.items), is_dense=problem.X.is_dense)
+    part = _solve_in_lanes(problem, first, block, problem.panel_type, work)
+    if problem.panel_type != FULL and (part.status != Status.CONVERGED).any():
+        part = _solve_again(problem, first, block, part, work)
+    return _finish(problem, block, part, work)
+
+
+def _solve_again(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, part: Part, work: Work) -> Part:
+    """Solve the labels that half precision could not solve with float32 weights."""
+    (left,) = np.nonzero(part.status != Status.CONVERGED)
+    left = left[np.argsort(part.items[left])]
+    again = _solve_in_lanes(problem, first, block._replace(items=part.items[left]), FULL, _quiet(work, part))
+    again = merged([again], np.argsort(again.items), problem.D)  # labels came in the order in which they ended
+    better = (again.status == Status.CONVERGED) | (again.figures["objective"] < part.figures["objective"][left])
+    return _replaced(problem, part, left, again, better)
+
+
+def _solve_in_lanes(
+    problem: OneVsAllProblem, first: starts.FirstScores, block: Block, panel_type: PanelType, work: Work
+) -> Part:
+    """Solve the labels of a block as far as coordinate descent can, with this kind of panel."""
+    X, labels = problem.X_by_frequency, frozen(block.items, np.uint64)
+    space = DualSpace(problem.n_samples, problem.n_features, len(labels), panel_type, is_dense=X.is_dense)
     rule = DualRule(problem.C, problem.tol, problem.prune)
-    labels = frozen(block.items, np.uint64)
+    rows = first_rows(X, problem.rare_features, problem.positives, labels)
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
-        work.report(np.count_nonzero(ended_labels == kernels.SOLVED) / len(labels))
+        work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
         ended = kernels.prepare(
-            problem.X,
+            X,
             problem.positives,
             problem.parent,
             labels,
             first,
+            rows,
             rule,
             space.cursor,
             space.lanes,
@@ -76,14 +103,14 @@ def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, wor
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        verify(problem.X, first.base, space.lanes, space.scratch.values)
-        kernels.settle(rule, space.cursor, space.lanes, space.out)
+        verify(X, first.base, space.lanes, space.scratch.values)
+        settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]
-    arrays = out.data[:used].copy(), out.indices[:used].astype(np.int32), out.ends  # `data` has room to spare
+    # `data` has room to spare
+    arrays = out.data[:used].copy(), problem.feature_of[out.indices[:used]], out.ends
     W = sp.csr_array(arrays, shape=(len(labels), problem.D))
     W.sort_indices()
-    part = part_of(block, block.items[out.order], W, out.status, out.n_iter, out.figures)
-    return _finish(problem, block, part, work)
+    return part_of(block, block.items[out.order], W, out.status, out.n_iter, out.figures)
 
 
 def _finish(problem: OneVsAllProblem, block: Block, part: Part, work: Work) -> Part:
@@ -93,19 +120,28 @@ def _finish(problem: OneVsAllProblem, block: Block, part: Part, work: Work) -> P
         (left,) = np.nonzero(part.status != Status.CONVERGED)
         if not len(left):
             break
-        quiet = Work(report=partial(_report_constant, work, 1.0 - len(left) / len(part.items)))
         tol = min(problem.tol, 0.01) * tighter
-        ended = newton.solve(problem, block._replace(items=part.items[left]), quiet, start=start, tol=tol)
+        ended = newton.solve(problem, block._replace(items=part.items[left]), _quiet(work, part), start=start, tol=tol)
         stuck = np.where(ended.status == Status.MAX_ITER, Status.MAX_ITER, Status.LINE_SEARCH_FAILED)
         solved = ended.figures["gap"] <= problem.tol
         ended = replace(ended, status=np.where(solved, Status.CONVERGED, stuck).astype(np.uint8))
         better = solved | (ended.figures["objective"] < part.figures["objective"][left])
-        chosen = np.arange(len(part.items))  # counts through the labels of `part`, then those of `ended`
-        chosen[left[better]] = len(part.items) + np.flatnonzero(better)
-        part = merged([part, ended], chosen, problem.D)
+        part = _replaced(problem, part, left, ended, better)
     return part
 
 
+def _replaced(problem: OneVsAllProblem, part: Part, left: np.ndarray, again: Part, better: np.ndarray) -> Part:
+    """`part` with the labels `left` as they are in `again`, where that is better."""
+    chosen = np.arange(len(part.items))  # counts through the labels of `part`, then those of `again`
+    chosen[left[better]] = len(part.items) + np.flatnonzero(better)
+    return merged([part, again], chosen, problem.D)
+
+
+def _quiet(work: Work, part: Part) -> Work:
+    """The work on labels of `part` that are not solved yet."""
+    return Work(report=partial(_report_constant, work, float(np.mean(part.status == Status.CONVERGED))))
+
+
 def _report_constant(work: Work, solved_share: float, _: float) -> None:
-    """What Newton reports to: the share of the block stays, but a run that was stopped ends here."""
+    """What later solvers report to: the share of the block stays, but a run that was stopped ends here."""
     work.report(solved_share)

@@ -1,4 +1,4 @@
-"""What a lane of the dual solver does between passes: first guess, coordinate descent, output. See dual.py.
+"""What a lane of the dual solver does between passes: first guess, coordinate descent, panel. See dual.py.
 
 Contract: X and the positives come from inputs.py, all buffers from lanes.py.
 """
@@ -8,21 +8,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from longtail.compiled import kernel, reordering_kernel
 
 DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
-SOLVED, GAVE_UP = 0, 1
-MIN_FIRST_ROWS = 200  # the first working set has the positives, and up to this number of other rows,
-FIRST_ROWS_PER_POSITIVE = 4  # or this number per positive if that is more
 MIN_MORE_ROWS = 100  # a later round adds up to this number of rows,
 MORE_ROWS_SHARE = 0.5  # or this share of the working set if that is more
-INNER_TOLERANCE = 0.5  # the first working set is solved to this share of `tol`; the share halves each round
+FIRST_TOLERANCE = 2.0  # the first working set is solved to this multiple of `tol`: most labels need a second one
+SECOND_TOLERANCE = 0.7  # the second working set; the multiple halves in each further round
 UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below the threshold `tau`
 MAX_PASSES = 300  # of coordinate descent over one working set
-MAX_ROUNDS = 12
-ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
 PARALLEL = 1e-9  # as in starts/msi_kernels.py
 
 
@@ -52,19 +51,14 @@ def row_dot(x, j, start, end, w):
     if j is None:
         return dot_dense(x, start, w)
     else:  # noqa: RET505 - Numba drops the branch that does not apply only where there are two
-        four, one = np.uint64(4), np.uint64(1)
+        one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
         a, b = np.float32(0.0), np.float32(0.0)
         c, d = np.float32(0.0), np.float32(0.0)
-        p = start
-        while p + four <= end:
+        for p in range(start, end, np.uint64(4)):
             a += x[p] * w[j[p]]
             b += x[p + one] * w[j[p + one]]
-            c += x[p + np.uint64(2)] * w[j[p + np.uint64(2)]]
-            d += x[p + np.uint64(3)] * w[j[p + np.uint64(3)]]
-            p += four
-        while p < end:
-            a += x[p] * w[j[p]]
-            p += one
+            c += x[p + two] * w[j[p + two]]
+            d += x[p + three] * w[j[p + three]]
         return (a + b) + (c + d)
 
 
@@ -73,15 +67,20 @@ def add_row(x, j, start, end, factor, w):
     if j is None:
         add_dense(x, start, factor, w)
     else:
-        for p in range(start, end):
+        one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+        for p in range(start, end, np.uint64(4)):
             w[j[p]] += factor * x[p]
+            w[j[p + one]] += factor * x[p + one]
+            w[j[p + two]] += factor * x[p + two]
+            w[j[p + three]] += factor * x[p + three]
 
 
 @kernel
 def gather(X, rows, n_rows, scratch):
     """Copy the rows of the working set, with their features renumbered 0, 1, ... in the order in which they occur.
 
-    Dense rows keep their features. Returns the number of features.
+    Rows are padded with zeros at feature 0 to multiples of four entries, for `row_dot` and `add_row`. Dense rows keep
+    their features and have no padding. Returns the number of features.
     """
     if X.is_dense:
         return gather_dense(X, rows, n_rows, scratch)
@@ -97,6 +96,9 @@ def gather(X, rows, n_rows, scratch):
                 count += np.uint32(1)
                 slot[feature] = count
             scratch.j[at], scratch.x[at] = slot[feature] - np.uint32(1), X.data[p]
+            at += np.uint64(1)
+        while at & np.uint64(3):
+            scratch.j[at], scratch.x[at] = np.uint32(0), np.float32(0.0)
             at += np.uint64(1)
         scratch.ends[r + 1] = at
     for f in range(count):
@@ -132,20 +134,21 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
     other rows are done. `order` is shuffled by a fixed sequence.
 
     The rows are in `scratch`, with features j (None: dense). w, zero before, becomes the weights of these features.
-    Writes D, |w|^2, the bias weight and the squared slacks of the positives to lane b.
+    Writes D and the bias weight to lane b.
     """
     n_rows, n_positive, bias = lanes.n_rows[b], lanes.n_positive[b], X.bias
     rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
-    x, ends, order = scratch.x, scratch.ends, scratch.order
+    x, ends = scratch.x, scratch.ends
+    order, step = scratch.order, scratch.step
     positive_half, negative_half = 1.0 / (2.0 * lanes.cost[b]), 1.0 / (2.0 * C)
     bias_weight, D = 0.0, 0.0
     for r in range(n_rows):
-        order[r] = r
+        half = positive_half if r < n_positive else negative_half
+        order[r], step[r] = r, 1.0 / (X.squares[rows[r]] + bias * bias + half)
         if alpha[r] > 0.0:
             signed = alpha[r] if r < n_positive else -alpha[r]
             add_row(x, j, ends[r], ends[r + 1], np.float32(signed), w)
             bias_weight += signed * bias
-            half = positive_half if r < n_positive else negative_half
             D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
     D -= 0.5 * (squared_norm(w) + bias_weight * bias_weight)
     state = np.uint64(88172645463325252)
@@ -153,10 +156,8 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
     for _ in range(MAX_PASSES):
         violation, worst = 0.0, 0.0
         for a in range(n_active - 1, 0, -1):
-            state ^= state << np.uint64(13)
-            state ^= state >> np.uint64(7)
-            state ^= state << np.uint64(17)
-            other = np.int64(state % np.uint64(a + 1))
+            state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+            other = np.int64(((state >> np.uint64(32)) * np.uint64(a + 1)) >> np.uint64(32))  # in 0 .. a
             order[a], order[other] = order[other], order[a]
         a = 0
         while a < n_active:
@@ -173,13 +174,12 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
             a += 1
             violation += G * G * 0.5 / half
             worst = max(worst, abs(G))
-            Q = X.squares[rows[r]] + bias * bias + half
-            change = max(-G / Q, -alpha[r])
+            change = max(-G * step[r], -alpha[r])
             if change != 0.0:
                 alpha[r] += change
                 if alpha[r] < 0.0:
                     alpha[r] = 0.0
-                D -= G * change + 0.5 * Q * change * change
+                D -= G * change + 0.5 * change * change / step[r]
                 add_row(x, j, ends[r], ends[r + 1], np.float32(y * change), w)
                 bias_weight += y * change * bias
         limit = worst if worst > 0.0 else np.inf
@@ -187,18 +187,20 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
             if n_active == n_rows:
                 break
             n_active, limit = n_rows, np.inf  # the rows that left are checked before the lane is done
-    norm = squared_norm(w) + bias_weight * bias_weight
-    D = -0.5 * norm
-    positive_loss = 0.0
+    D = -0.5 * (squared_norm(w) + bias_weight * bias_weight)
     for r in range(n_rows):
         D += alpha[r] - alpha[r] * alpha[r] * 0.5 * (positive_half if r < n_positive else negative_half)
-        if r < n_positive:
-            z = row_dot(x, j, ends[r], ends[r + 1], w) + bias * bias_weight
-            positive_loss += max(0.0, 1.0 - z) ** 2
-    lanes.dual[b] = D
-    lanes.norm[b] = norm
-    lanes.bias_weight[b] = bias_weight
-    lanes.positive_loss[b] = positive_loss
+    lanes.dual[b], lanes.bias_weight[b] = D, bias_weight
+
+
+@kernel
+def positive_loss(b, bias, lanes, scratch, j, w):
+    """The sum of max(0, 1 - z)^2 over the positives of lane b, the first rows in `scratch`, with weights w."""
+    total, offset = 0.0, bias * lanes.bias_weight[b]
+    for r in range(lanes.n_positive[b]):
+        z = row_dot(scratch.x, j, scratch.ends[r], scratch.ends[r + 1], w) + offset
+        total += max(0.0, 1.0 - z) ** 2
+    return total
 
 
 @kernel
@@ -270,18 +272,41 @@ def guess(X, first, positives, scratch):
 # --- 3. one lane -----------------------------------------------------------------------------------------------------
 
 
+@intrinsic
+def put_weight(typing_context, panel, line, lane, value):
+    """Write panel[line, lane], in half precision (uint16) or float32, and return the value that now stands there."""
+    signature = types.float32(panel, types.uint64, types.uint64, types.float32)
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        width = builder.extract_value(array.shape, 1)
+        address = builder.gep(array.data, [builder.add(builder.mul(args[1], width), args[2])])
+        if signature.args[0].dtype != types.uint16:
+            builder.store(args[3], address)
+            return args[3]
+        half = builder.fptrunc(args[3], ir.HalfType())
+        builder.store(builder.bitcast(half, ir.IntType(16)), address)
+        return builder.fpext(half, ir.FloatType())
+
+    return signature, generate
+
+
 @kernel
 def fill_lane(b, lanes, scratch, count, factor):
-    """Lane b of the panel = factor w on the `count` features of scratch, zero elsewhere."""
+    """Lane b of the panel = factor w on the `count` features of scratch, zero elsewhere.
+
+    w becomes what the panel holds, after rounding. Returns |w|^2 of that.
+    """
     mine, users = lanes.features[b], lanes.users
     line_of, n_free = lanes.line_of, lanes.n_free[0]
     for f in range(lanes.n_features[b]):
         feature = mine[f]
-        lanes.panel[line_of[feature], b] = 0.0
+        lanes.panel[line_of[feature], b] = 0
         users[feature] -= np.uint8(1)
         if users[feature] == 0:
             lanes.free[n_free], line_of[feature] = line_of[feature], 0
             n_free += 1
+    norm = 0.0
     for f in range(count):
         feature = scratch.features[f]
         mine[f] = feature
@@ -289,34 +314,32 @@ def fill_lane(b, lanes, scratch, count, factor):
             n_free -= 1
             line_of[feature] = lanes.free[n_free]
         users[feature] += np.uint8(1)
-        lanes.panel[line_of[feature], b] = factor * scratch.w[f]
+        held = put_weight(lanes.panel, line_of[feature], b, factor * scratch.w[f])
+        scratch.w[f] = held
+        norm += held * held
     lanes.n_features[b], lanes.n_free[0] = count, n_free
+    return norm
 
 
 @kernel
-def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
-    """Lane b takes a label with these positives, and guesses its weights. Returns DONE or what it has no room for.
+def begin_lane(b, positives, known, wanted, cost, lanes):
+    """Lane b takes a label with these positives. Returns DONE or what it has no room for.
 
-    The rows `similar`, positives of a similar label, are in the working set from the start.
+    The rows `known` are in the working set from the start, up to `wanted` of them.
     """
-    n = len(first.base)
-    lanes.want[b] = min(max(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * len(positives)), n - len(positives))
+    lanes.want[b] = wanted
     lanes.need[b] = len(positives) + lanes.want[b]
     if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
-    u, v, count = guess(X, first, positives, scratch)
-    fill_lane(b, lanes, scratch, count, np.float32(u))
-    lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
-    lanes.tau[b] = 0.0
-    at, mine = lanes.first[b], np.uint16(1) << np.uint16(b)
+    at, mine = lanes.first[b], np.uint32(1) << np.uint32(b)
     for a in range(len(positives)):
         i = positives[a]
         lanes.rows[at], lanes.alpha[at] = i, 0.0
         lanes.positive[i] |= mine
         lanes.member[i] |= mine
         at += 1
-    for a in range(len(similar)):
-        i = similar[a]
+    for a in range(len(known)):
+        i = known[a]
         if lanes.want[b] > 0 and not lanes.member[i] & mine:
             lanes.rows[at], lanes.alpha[at] = i, 0.0
             lanes.member[i] |= mine
@@ -324,13 +347,32 @@ def begin_lane(b, X, first, positives, similar, cost, lanes, scratch):
             at += 1
     lanes.n_rows[b], lanes.n_positive[b] = at - lanes.first[b], len(positives)
     lanes.cost[b] = cost
-    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
+    lanes.rounds[b], lanes.phase[b] = 1, TO_SOLVE
     return DONE
 
 
 @kernel
+def guess_lane(b, X, first, positives, lanes, scratch):
+    """Lane b guesses its weights, for a pass that finds the rest of its first working set."""
+    u, v, count = guess(X, first, positives, scratch)
+    fill_lane(b, lanes, scratch, count, np.float32(u))
+    lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
+    lanes.tau[b] = 0.0
+    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
+
+
+@kernel
+def inner_tolerance(n_round):
+    """To which multiple of `tol` the working set of this round is solved."""
+    return FIRST_TOLERANCE if n_round == 1 else SECOND_TOLERANCE * 0.5 ** (n_round - 2)
+
+
+@kernel
 def solve_lane(b, X, rule, lanes, scratch):
-    """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for."""
+    """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for.
+
+    The primal point is the weights as the panel holds them, so |w|^2 and all losses are taken from these.
+    """
     n, n_rows = len(lanes.member), lanes.n_rows[b]
     lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
     lanes.need[b] = n_rows + lanes.want[b]
@@ -339,70 +381,34 @@ def solve_lane(b, X, rule, lanes, scratch):
     rows = lanes.rows[lanes.first[b] :]
     entries = np.uint64(0)
     for r in range(n_rows):
-        entries += X.indptr[rows[r] + np.uint32(1)] - X.indptr[rows[r]]
+        entries += X.indptr[rows[r] + np.uint32(1)] - X.indptr[rows[r]] + np.uint64(3)  # padding
     if entries > np.uint64(len(scratch.x)):
         return MORE_ENTRIES
     count = gather(X, rows, n_rows, scratch)
     w = scratch.w[:count]
     w[:] = 0.0
-    inner = INNER_TOLERANCE * rule.tol * 0.5 ** (lanes.rounds[b] - 1)
+    inner = rule.tol * inner_tolerance(lanes.rounds[b])
     if X.is_dense:
         descend(b, X, rule.C, inner, lanes, scratch, None, w)
     else:
         descend(b, X, rule.C, inner, lanes, scratch, scratch.j, w)
-    fill_lane(b, lanes, scratch, count, np.float32(1.0))
+    lanes.norm[b] = fill_lane(b, lanes, scratch, count, np.float32(1.0)) + lanes.bias_weight[b] ** 2
+    if X.is_dense:
+        lanes.positive_loss[b] = positive_loss(b, X.bias, lanes, scratch, None, w)
+    else:
+        lanes.positive_loss[b] = positive_loss(b, X.bias, lanes, scratch, scratch.j, w)
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lanes.bias_weight[b]
     lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * max(lanes.dual[b], 0.0) / (rule.C * n))
     lanes.phase[b] = TO_CHECK
     return DONE
 
 
-@kernel
-def close_lane(b, P, gap, solved, prune, lanes, out, k):
-    """Write the label of lane b as entry k of the output, small weights cut, and leave the lane empty."""
-    at = out.ends[k]
-    features, weight = lanes.features[b], lanes.bias_weight[b]
-    for f in range(lanes.n_features[b]):
-        value = lanes.panel[lanes.line_of[features[f]], b]
-        if abs(value) >= prune and value != 0.0:
-            out.indices[at], out.data[at] = features[f], value
-            at += 1
-    if abs(weight) >= prune and weight != 0.0:  # it is zero without a bias feature
-        out.indices[at], out.data[at] = len(lanes.line_of), weight
-        at += 1
-    active, others = 0, ~(np.uint16(1) << np.uint16(b))
-    for r in range(lanes.first[b], lanes.first[b] + lanes.n_rows[b]):
-        active += lanes.alpha[r] > 0.0
-        lanes.member[lanes.rows[r]] &= others
-        lanes.positive[lanes.rows[r]] &= others
-    out.ends[k + 1], out.order[k] = at, lanes.position[b]
-    out.status[k], out.n_iter[k] = SOLVED if solved else GAVE_UP, lanes.rounds[b]
-    out.figures[k, 0] = P
-    out.figures[k, 1] = gap / P if P > 0.0 else 0.0
-    out.figures[k, 2] = np.nan  # the gradient is not known
-    out.figures[k, 3] = active
-    lanes.phase[b], lanes.n_rows[b] = EMPTY, 0
+# --- 4. all lanes -----------------------------------------------------------------------------------------------------
 
 
 @kernel
-def grow_lane(b, lanes):
-    """The rows that `verify` found join the working set of lane b."""
-    at = lanes.first[b] + lanes.n_rows[b]
-    for c in range(lanes.n_found[b]):
-        i = lanes.found[2 * lanes.first[b] + c]
-        lanes.rows[at + c], lanes.alpha[at + c] = i, 0.0
-        lanes.member[i] |= np.uint16(1) << np.uint16(b)
-    lanes.n_rows[b] += lanes.n_found[b]
-    lanes.rounds[b] += 1
-    lanes.phase[b] = TO_SOLVE
-
-
-# --- 4. all lanes, before and after the pass -------------------------------------------------------------------------
-
-
-@kernel
-def prepare(X, positives, parent, labels, first, rule, cursor, lanes, scratch, out):
-    """Every empty lane takes the next label and guesses; every lane with a working set solves it.
+def prepare(X, positives, parent, labels, first, first_rows, rule, cursor, lanes, scratch, out):
+    """Every empty lane takes the next label, and guesses if that needs a pass; every lane with a working set solves it.
 
     Returns DONE, or which buffer was too small (then call again with a larger one).
     """
@@ -410,16 +416,22 @@ def prepare(X, positives, parent, labels, first, rule, cursor, lanes, scratch, o
     for b in range(len(lanes.phase)):
         ended = DONE
         if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
-            label = labels[cursor[0]]
+            k = cursor[0]
+            label, start = labels[k], first_rows.starts[k]
             own = positives_of(positives, label)
-            similar = own[:0]
+            known = first_rows.rows[start : start + first_rows.n_found[k]]
+            cost = rule.C * positives.weight[label]
             if parent[label] >= 0:
                 similar = positives_of(positives, np.uint64(parent[label]))
-            ended = begin_lane(b, X, first, own, similar, rule.C * positives.weight[label], lanes, scratch)
+                ended = begin_lane(b, own, similar, first_rows.wanted[k], cost, lanes)
+            else:
+                ended = begin_lane(b, own, known, first_rows.wanted[k], cost, lanes)
             if ended == DONE:
-                lanes.position[b] = cursor[0]
+                lanes.position[b] = k
                 cursor[0] += 1
-        elif lanes.phase[b] == TO_SOLVE:
+                if not first_rows.ready[k]:
+                    guess_lane(b, X, first, own, lanes, scratch)
+        if lanes.phase[b] == TO_SOLVE and ended == DONE:
             ended = solve_lane(b, X, rule, lanes, scratch)
         if ended != DONE:
             return ended
@@ -433,18 +445,3 @@ def prepare(X, positives, parent, labels, first, rule, cursor, lanes, scratch, o
 @kernel
 def positives_of(positives, label):
     return positives.rows[positives.indptr[label] : positives.indptr[label + np.uint64(1)]]
-
-
-@kernel
-def settle(rule, cursor, lanes, out):
-    """After the pass: labels whose gap is small enough leave their lane; the other working sets grow."""
-    for b in range(len(lanes.phase)):
-        if lanes.phase[b] == TO_CHECK:
-            P = 0.5 * lanes.norm[b] + rule.C * lanes.loss[b] + lanes.cost[b] * lanes.positive_loss[b]
-            gap = max(P - lanes.dual[b], 0.0) + ROUNDING * P
-            solved = gap <= rule.tol * P and np.inf > P  # NaN and infinity are no solutions
-            if solved or lanes.rounds[b] == MAX_ROUNDS:
-                close_lane(b, P, gap, solved, rule.prune, lanes, out, cursor[1])
-                cursor[1] += 1
-        if lanes.phase[b] != EMPTY:
-            grow_lane(b, lanes)

@@ -1,4 +1,4 @@
-"""The working state of the dual solver: sixteen labels at a time, one in each lane, and the buffers that they need."""
+"""The working state of the dual solver: 32 labels at a time, one in each lane, and the buffers that they need."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class DualRule(NamedTuple):
 
 
 class Lanes(NamedTuple):
-    """Sixteen labels being solved: arrays are (16,) except where noted.
+    """The labels being solved, one per lane: arrays are (32,) except where noted.
 
     The lists of rows of all lanes share one array. Lane b has room for its working set at first[b] .. first[b + 1] of
     `rows` and `alpha`, and for twice as many rows found from 2 first[b] on in `found`. Lanes with few rows thus need
@@ -36,15 +36,15 @@ class Lanes(NamedTuple):
     position: np.ndarray  # of the label in the block
     rounds: np.ndarray
     cost: np.ndarray  # of the label's own rows; C for all others
-    first: np.ndarray  # (17,)
+    first: np.ndarray  # (33,)
     need: np.ndarray  # rows that the lane needs room for
     n_rows: np.ndarray  # the working set: rows, the positives first, and their alphas
     n_positive: np.ndarray
-    rows: np.ndarray  # (first[16],)
-    alpha: np.ndarray  # (first[16],)
+    rows: np.ndarray  # (first[32],)
+    alpha: np.ndarray  # (first[32],)
     n_features: np.ndarray  # features with a weight in the panel
-    features: np.ndarray  # (16, n_features)
-    panel: np.ndarray  # (1 + n_features, 16)
+    features: np.ndarray  # (32, n_features)
+    panel: np.ndarray  # (1 + n_features, 32), half precision as uint16, or float32
     line_of: np.ndarray  # (n_features,)
     users: np.ndarray  # (n_features,) how many lanes have a weight for it
     free: np.ndarray  # (n_features,) a stack of lines that are not in use, and its height
@@ -56,8 +56,8 @@ class Lanes(NamedTuple):
     tau: np.ndarray  # rows with less slack do not matter
     want: np.ndarray  # how many rows may join the working set
     n_found: np.ndarray  # rows outside the working set with large slack, and their slack
-    found: np.ndarray  # (2 first[16],)
-    found_slack: np.ndarray  # (2 first[16],)
+    found: np.ndarray  # (2 first[32],)
+    found_slack: np.ndarray  # (2 first[32],)
     loss: np.ndarray  # sums of squared slacks, of the negative rows and of the positive ones
     positive_loss: np.ndarray
     dual: np.ndarray  # D(alpha), |w|^2 and the bias weight
@@ -75,6 +75,7 @@ class LaneScratch(NamedTuple):
     j: np.ndarray
     ends: np.ndarray
     order: np.ndarray
+    step: np.ndarray  # 1 / Q of `descend`
     values: np.ndarray
 
 
@@ -96,7 +97,7 @@ class DualOutput(NamedTuple):
 class DualSpace:
     """The buffers of one thread; those for working sets and output grow as labels need them."""
 
-    def __init__(self, n: int, d: int, n_labels: int, *, is_dense: bool) -> None:
+    def __init__(self, n: int, d: int, n_labels: int, panel_type: type, *, is_dense: bool) -> None:
         def floats() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.float32)
 
@@ -110,10 +111,10 @@ class DualSpace:
             phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LABEL_LANES),
             first=np.zeros(LABEL_LANES + 1, np.int64), need=whole(), n_rows=whole(), n_positive=whole(),
             rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_features=whole(),
-            features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1),
+            features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1, panel_type),
             line_of=lines if is_dense else np.zeros(d, np.uint32), users=np.full(d, is_dense, np.uint8),
             free=lines[::-1].copy(), n_free=np.full(1, 0 if is_dense else d), factor=floats(), offset=floats(),
-            positive=np.zeros(n, np.uint16), member=np.zeros(n, np.uint16), tau=floats(),
+            positive=np.zeros(n, np.uint32), member=np.zeros(n, np.uint32), tau=floats(),
             want=whole(), n_found=whole(), found=np.zeros(0, np.uint32), found_slack=np.zeros(0, np.float32),
             loss=np.zeros(LABEL_LANES), positive_loss=np.zeros(LABEL_LANES),
             dual=np.zeros(LABEL_LANES), norm=np.zeros(LABEL_LANES), bias_weight=np.zeros(LABEL_LANES),
@@ -121,7 +122,7 @@ class DualSpace:
         self.scratch = LaneScratch(
             slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
             x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32), ends=np.zeros(1, np.uint64),
-            order=np.zeros(0, np.uint32), values=np.zeros(0, np.float32),
+            order=np.zeros(0, np.uint32), step=np.zeros(0), values=np.zeros(0, np.float32),
         )  # fmt: skip
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
@@ -161,15 +162,17 @@ class DualSpace:
         self.scratch = self.scratch._replace(
             ends=np.zeros(most + 1, np.uint64),
             order=np.zeros(most, np.uint32),
+            step=np.zeros(most),
             values=np.zeros(2 * most, np.float32),
         )
 
 
-def _on_cache_lines(d: int) -> np.ndarray:
-    """A panel (d, 16) of zeros in which every row is one cache line of 64 bytes, so that it takes one load."""
-    space = np.zeros(d * LABEL_LANES + LABEL_LANES, np.float32)
-    skip = -space.ctypes.data % 64 // 4
-    return space[skip : skip + d * LABEL_LANES].reshape(d, LABEL_LANES)
+def _on_cache_lines(n_lines: int, panel_type: type) -> np.ndarray:
+    """A panel (n_lines, 32) of zeros that begins on a cache line of 64 bytes, so that each line takes few loads."""
+    size = n_lines * LABEL_LANES * np.dtype(panel_type).itemsize
+    space = np.zeros(size + 64, np.uint8)
+    skip = -space.ctypes.data % 64
+    return space[skip : skip + size].view(panel_type).reshape(n_lines, LABEL_LANES)
 
 
 def _widened(array: np.ndarray, size: int) -> np.ndarray:

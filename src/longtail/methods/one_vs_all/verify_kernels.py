@@ -1,5 +1,9 @@
-"""The pass of the dual solver over all rows, for sixteen labels at once. It finds the loss of each label over all rows,
-and the rows that belong into its working set.
+"""The pass of the dual solver over all rows, for 32 labels at once. It finds the loss of each label over all rows, and
+the rows that belong into its working set.
+
+The panel holds the weights of the 32 labels interleaved. Its elements are half-precision numbers, stored as uint16, so
+that the 32 weights of a feature fill one cache line of 64 bytes; or float32 (see panel.py). Numba compiles a version
+for each. Products and sums are float32 in both.
 """
 
 from __future__ import annotations
@@ -11,20 +15,21 @@ from numba.extending import intrinsic
 
 from longtail.compiled import kernel
 
-LABEL_LANES = 16  # labels that share a pass over X
-DENSE_ROWS = 4  # dense rows scored together
+LABEL_LANES = 32  # labels that share a pass over X
+DENSE_ROWS = 2  # dense rows scored together
 
 
 @intrinsic
 def score_lanes(
     typing_context, X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out
 ):
-    """The scores of one row for 16 labels, whose weights lie interleaved: one load and one multiply-add per nonzero.
+    """The scores of one row for 32 labels, whose weights lie interleaved: one line of the panel per nonzero.
 
     z = offset + base factor + sum over p in start .. end of X_data[p] panel[line_of[X_indices[p]]];
     out = max(0, 1 - y z), y being +1 in the lanes whose bit is set in `positive`, else -1;
     loss += out^2 where y is -1 (NaN stays NaN); returns, as bits, the lanes where out > tau.
-    Written in LLVM, because Numba unrolls such a short loop and then fails to vectorise it.
+    Written in LLVM, because Numba unrolls such a short loop and then fails to vectorise it. Even and odd nonzeros have
+    a sum each, because an addition to a single sum would wait for the one before.
     """
     signature = types.int64(
         X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out
@@ -32,13 +37,15 @@ def score_lanes(
 
     def generate(context, builder, signature, args):
         integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LABEL_LANES)
+        halves = ir.VectorType(ir.HalfType(), LABEL_LANES)
+        is_half = signature.args[5].dtype == types.uint16
         fused = ["contract"]  # a fused multiply-add where the processor has one
 
         def pointer(position):
             return context.make_array(signature.args[position])(context, builder, args[position]).data
 
-        def lanes_at(address):
-            return builder.bitcast(address, vector.as_pointer())
+        def lanes_at(address, kind=vector):
+            return builder.bitcast(address, kind.as_pointer())
 
         def load(position):
             return builder.load(lanes_at(pointer(position)), align=4)
@@ -52,27 +59,51 @@ def score_lanes(
             return builder.shuffle_vector(first, nothing, ir.Constant(zeros, [0] * LABEL_LANES))
 
         data, indices, lines, weights = pointer(0), pointer(1), pointer(4), pointer(5)
+        zero, one, two = ir.Constant(vector, [0.0] * LABEL_LANES), integer(1), integer(2)
+
+        def add_nonzero(p, total):
+            x = builder.load(builder.gep(data, [p]))
+            j = builder.zext(builder.load(builder.gep(indices, [p])), integer)
+            line = builder.zext(builder.load(builder.gep(lines, [j])), integer)
+            address = builder.gep(weights, [builder.mul(line, integer(LABEL_LANES))])
+            if is_half:
+                lanes = builder.fpext(builder.load(lanes_at(address, halves), align=2), vector)
+            else:
+                lanes = builder.load(lanes_at(address), align=4)
+            return add_product(spread(x), lanes, total)
+
         initial, entry = add_product(spread(args[6]), load(7), load(8)), builder.block
-        test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
+        test, pair, rest, last, done = (
+            builder.append_basic_block(name) for name in ("test", "pair", "rest", "last", "done")
+        )
         builder.branch(test)
 
         builder.position_at_end(test)
-        p, total = builder.phi(integer), builder.phi(vector)
+        p, even, odd = builder.phi(integer), builder.phi(vector), builder.phi(vector)
         p.add_incoming(args[2], entry)
-        total.add_incoming(initial, entry)
-        builder.cbranch(builder.icmp_unsigned("<", p, args[3]), body, done)
+        even.add_incoming(initial, entry)
+        odd.add_incoming(zero, entry)
+        following = builder.add(p, two)
+        builder.cbranch(builder.icmp_unsigned("<=", following, args[3]), pair, rest)
 
-        builder.position_at_end(body)
-        x = builder.load(builder.gep(data, [p]))
-        j = builder.zext(builder.load(builder.gep(indices, [p])), integer)
-        line = builder.zext(builder.load(builder.gep(lines, [j])), integer)
-        lanes = builder.load(lanes_at(builder.gep(weights, [builder.mul(line, integer(LABEL_LANES))])), align=4)
-        p.add_incoming(builder.add(p, integer(1)), body)
-        total.add_incoming(add_product(spread(x), lanes, total), body)
+        builder.position_at_end(pair)
+        even.add_incoming(add_nonzero(p, even), pair)
+        odd.add_incoming(add_nonzero(builder.add(p, one), odd), pair)
+        p.add_incoming(following, pair)
         builder.branch(test)
 
+        builder.position_at_end(rest)
+        both = builder.fadd(even, odd)
+        builder.cbranch(builder.icmp_unsigned("<", p, args[3]), last, done)
+
+        builder.position_at_end(last)
+        with_last = add_nonzero(p, both)
+        builder.branch(done)
+
         builder.position_at_end(done)
-        zero = ir.Constant(vector, [0.0] * LABEL_LANES)
+        total = builder.phi(vector)
+        total.add_incoming(both, rest)
+        total.add_incoming(with_last, last)
         is_positive = builder.bitcast(args[9], ir.VectorType(ir.IntType(1), LABEL_LANES))
         margin = builder.select(is_positive, builder.fneg(total), total)
         slack = builder.fadd(margin, ir.Constant(vector, [1.0] * LABEL_LANES))
@@ -87,8 +118,19 @@ def score_lanes(
 
 
 @intrinsic
+def count_trailing_zeros(typing_context, bits):
+    """The position of the lowest bit set in `bits`, which is not zero."""
+    signature = types.int64(types.int64)
+
+    def generate(context, builder, signature, args):
+        return builder.cttz(args[0], ir.IntType(1)(1))
+
+    return signature, generate
+
+
+@intrinsic
 def dense_scores(typing_context, X_data, starts, panel, d, out):
-    """out[r] = sum over f < d of X_data[starts[r] + f] panel[1 + f] for DENSE_ROWS rows r and 16 labels.
+    """out[r] = sum over f < d of X_data[starts[r] + f] panel[1 + f] for DENSE_ROWS rows r and 32 labels.
 
     A line of the panel is loaded once for all these rows.
     """
@@ -96,13 +138,15 @@ def dense_scores(typing_context, X_data, starts, panel, d, out):
 
     def generate(context, builder, signature, args):
         integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LABEL_LANES)
+        halves = ir.VectorType(ir.HalfType(), LABEL_LANES)
+        is_half = signature.args[2].dtype == types.uint16
         fused = ["contract"]
 
         def pointer(position):
             return context.make_array(signature.args[position])(context, builder, args[position]).data
 
-        def lanes_at(base, line):
-            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(LABEL_LANES))]), vector.as_pointer())
+        def lanes_at(base, line, kind=vector):
+            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(LABEL_LANES))]), kind.as_pointer())
 
         data, first_of, weights, target = pointer(0), pointer(1), pointer(2), pointer(4)
         firsts = [builder.load(builder.gep(first_of, [integer(r)])) for r in range(DENSE_ROWS)]
@@ -119,7 +163,10 @@ def dense_scores(typing_context, X_data, starts, panel, d, out):
 
         builder.position_at_end(body)
         following = builder.add(f, integer(1))
-        lanes = builder.load(lanes_at(weights, following), align=4)
+        if is_half:
+            lanes = builder.fpext(builder.load(lanes_at(weights, following, halves), align=2), vector)
+        else:
+            lanes = builder.load(lanes_at(weights, following), align=4)
         nothing = ir.Constant(vector, ir.Undefined)
         everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LABEL_LANES), [0] * LABEL_LANES)
         for first, total in zip(firsts, totals, strict=True):
@@ -217,18 +264,16 @@ def verify(X, base, lanes, values):
             lanes.tau, part, slack,
         )  # fmt: skip
         bits &= ~np.int64(lanes.member[i])
-        b = 0
         while bits:
-            if bits & 1:
-                count, at = lanes.n_found[b], 2 * lanes.first[b]
-                if count == 2 * lanes.want[b]:
-                    count, lanes.tau[b] = keep_best(lanes.found, lanes.found_slack, at, count, lanes.want[b], values)
-                if slack[b] > lanes.tau[b]:
-                    lanes.found[at + count], lanes.found_slack[at + count] = i, slack[b]
-                    count += 1
-                lanes.n_found[b] = count
-            bits >>= 1
-            b += 1
+            b = count_trailing_zeros(bits)
+            bits &= bits - 1
+            count, at = lanes.n_found[b], 2 * lanes.first[b]
+            if count == 2 * lanes.want[b]:
+                count, lanes.tau[b] = keep_best(lanes.found, lanes.found_slack, at, count, lanes.want[b], values)
+            if slack[b] > lanes.tau[b]:
+                lanes.found[at + count], lanes.found_slack[at + count] = i, slack[b]
+                count += 1
+            lanes.n_found[b] = count
         if i & 255 == 255 or i == n - 1:  # short sums in float32, long ones in float64
             for b in range(LABEL_LANES):
                 lanes.loss[b] += part[b]

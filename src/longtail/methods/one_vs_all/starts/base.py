@@ -19,6 +19,9 @@ class FirstScores(NamedTuple):
     The score of row i is base_i. With `separate`, it is u p.x_i + v base_i, where p is the mean of the label's
     positives and base_i = m.x_i with the mean m of all rows. u and v are chosen so that the score of p is `positive`
     and the score of the mean of the negatives is `negative`.
+
+    With `by_rare_features`, a label takes the rows that share rare features with its positives instead (first_rows.py).
+    Only labels with few such rows take the rows with the highest scores.
     """
 
     base: np.ndarray
@@ -26,6 +29,7 @@ class FirstScores(NamedTuple):
     mean_square: float = 0.0  # m.m
     positive: float = 0.0
     negative: float = 0.0
+    by_rare_features: bool = False
 
 
 class Start(ABC):

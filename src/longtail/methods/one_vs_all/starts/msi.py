@@ -7,7 +7,8 @@ its negatives (21). It lies in the span of p and the mean x of all rows, which l
 
 s = 1, t = -2 puts most negatives beyond the margin, so the first Newton steps have few active rows. The logistic loss
 pushes negatives further out, so t = -3 there, as in section 5. The dual solver uses w only to choose its first working
-set. There t = -1.1, so that few rows beyond the margin are chosen.
+set. There t = -1.1, so that few rows beyond the margin are chosen. With s = 1 and t = -1.1, the default, an index of
+rare features finds most of these rows without a pass (first_rows.py).
 
 Differs from the paper: v comes from Cramer's rule like u (23), not from (24). It then needs no special case when <x, p>
 is nearly zero, and equals (27) there. If p and x are parallel, no such w exists, and the start is zero, as in the
@@ -47,4 +48,5 @@ class MeanSeparating(Start):
             mean_square=float(self.x_mean @ self.x_mean),
             positive=self.s,
             negative=self.t,
+            by_rare_features=(self.s, self.t) == (1.0, DUAL_NEGATIVE_SCORE),
         )

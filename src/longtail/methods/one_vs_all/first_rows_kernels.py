@@ -1,0 +1,125 @@
+"""Rows that share rare features with the positives of a label, by an inverted index. first_rows.py explains it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from longtail.compiled import kernel
+
+N_BINS = 512  # of the histogram of scores that finds the best rows
+FOUND_SHARE = 0.5  # of the rows wanted: a label for which fewer are found takes a pass to find the others
+THRESHOLD_FACTOR = 1.25  # by which the threshold grows until the features above it fit the budget
+
+
+@kernel
+def rare_mean(X, index, own, scratch):
+    """Write the mean of these rows on rare features to scratch.mean, and the features; returns how many these are."""
+    slot, features, mean = scratch.slot, scratch.features, scratch.mean
+    first, share = np.uint32(index.first), np.float32(1.0 / max(len(own), 1))
+    count = np.uint32(0)
+    for a in range(len(own)):
+        for p in range(X.indptr[own[a]], X.indptr[own[a] + np.uint32(1)]):
+            feature = X.indices[p]
+            if feature < first:
+                continue
+            if slot[feature] == np.uint32(0):
+                features[count], mean[count] = feature, 0.0
+                count += np.uint32(1)
+                slot[feature] = count
+            mean[slot[feature] - np.uint32(1)] += X.data[p] * share
+    for f in range(count):
+        slot[features[f]] = 0
+    return np.int64(count)
+
+
+@kernel
+def postings_above(index, count, threshold, scratch):
+    """How many entries of the index have a feature whose mean is at least `threshold` in absolute value."""
+    total = np.int64(0)
+    for f in range(count):
+        if abs(scratch.mean[f]) >= threshold:
+            column = scratch.features[f] - np.uint32(index.first)
+            total += np.int64(index.indptr[column + np.uint32(1)] - index.indptr[column])
+    return total
+
+
+@kernel
+def affordable_threshold(index, count, scratch):
+    """The first of a rising sequence of thresholds for which the features above it fit the budget."""
+    largest = np.float32(0.0)
+    for f in range(count):
+        largest = max(largest, abs(scratch.mean[f]))
+    threshold = np.float32(0.0)
+    while postings_above(index, count, threshold, scratch) > index.budget:
+        threshold = max(np.float32(0.02) * largest, np.float32(THRESHOLD_FACTOR) * threshold, np.float32(1e-30))
+    return threshold
+
+
+@kernel
+def add_scores(index, count, threshold, scratch):
+    """scratch.scores += mean . x for all rows, over the features above the threshold. Returns how many rows it met.
+
+    The rows are in scratch.touched. A row may stand there twice if its terms cancel out in between.
+    """
+    scores, touched, k = scratch.scores, scratch.touched, 0
+    for f in range(count):
+        value, column = scratch.mean[f], scratch.features[f] - np.uint32(index.first)
+        if abs(value) < threshold:
+            continue
+        for q in range(index.indptr[column], index.indptr[column + np.uint32(1)]):
+            i = index.rows[q]
+            if scores[i] == np.float32(0.0):
+                touched[k] = i
+                k += 1
+            scores[i] += value * index.data[q]
+    return k
+
+
+@kernel
+def take_best(k, wanted, scratch, out):
+    """Write up to `wanted` of the k rows in scratch.touched to `out`, and set the scores of all k to 0.
+
+    Only rows of positive score count. Those of the highest bins of a histogram are taken, and of the bin that is too
+    large for the rest the first rows. Returns how many were written.
+    """
+    scores, touched, bins = scratch.scores, scratch.touched, scratch.bins
+    largest = np.float32(0.0)
+    for c in range(k):
+        largest = max(largest, scores[touched[c]])
+    scale = np.float32(N_BINS - 1) / max(largest, np.float32(1e-30))
+    bins[:] = 0
+    for c in range(k):
+        if scores[touched[c]] > 0.0:
+            bins[np.int64(scores[touched[c]] * scale)] += 1
+    lowest, left = N_BINS - 1, wanted
+    while lowest > 0 and bins[lowest] <= left:
+        left -= bins[lowest]
+        lowest -= 1
+    count = 0
+    for c in range(k):
+        i = touched[c]
+        score = scores[i]
+        scores[i] = 0.0
+        if score > 0.0:
+            place = np.int64(score * scale)
+            if place == lowest and left > 0:
+                left -= 1
+            elif place <= lowest:
+                continue
+            out[count] = i
+            count += 1
+    return count
+
+
+@kernel
+def likely_rows(X, index, positives, labels, first_rows, scratch):
+    """Fill the rows of first_rows for these labels, their numbers, and whether these are enough."""
+    for k in range(len(labels)):
+        own = positives.rows[positives.indptr[labels[k]] : positives.indptr[labels[k] + np.uint64(1)]]
+        count = rare_mean(X, index, own, scratch)
+        met = add_scores(index, count, affordable_threshold(index, count, scratch), scratch)
+        for a in range(len(own)):
+            scratch.scores[own[a]] = 0.0
+        out = first_rows.rows[first_rows.starts[k] : first_rows.starts[k + 1]]
+        first_rows.n_found[k] = take_best(met, first_rows.wanted[k], scratch, out)
+        first_rows.ready[k] = first_rows.n_found[k] >= FOUND_SHARE * first_rows.wanted[k]

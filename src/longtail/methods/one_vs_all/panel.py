@@ -1,0 +1,82 @@
+"""The panel of the dual solver: half precision or float32, and the order of features that suits the cache.
+
+A pass over X reads 32 weights, one per label, for every nonzero of X. In half precision these fill one cache line of 64
+bytes. Rounding takes nothing from the certificate: the rounded weights are themselves the primal point whose objective
+is computed over all rows, and the dual point is not rounded. It may only cost more rounds, or fail to reach a tiny
+`tol`; `panel_type` says where float32 is used instead.
+
+Most nonzeros of text are of few features. With features numbered by falling frequency, the entries of `line_of` that a
+pass reads most often are neighbours and stay in the first-level cache. Each row has its most frequent feature first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.compiled import frozen
+from longtail.methods.one_vs_all.inputs import LabelRows, Samples
+
+PanelType: TypeAlias = "type[np.uint16] | type[np.float32]"
+HALF: PanelType = np.uint16  # the bits of a half-precision number; NumPy's float16 is unknown to Numba
+FULL: PanelType = np.float32
+LARGEST_HALF = 65504.0
+MIN_HALF_TOL = 1e-4  # rounding the weights moves P by about 1e-7 of its value
+MAX_HALF_SQUARE = 1e6  # |x|^2: longer rows have weights so small that half precision has few digits left for them
+
+
+def panel_type(X: Samples, positives: LabelRows, C: float, tol: float) -> PanelType:
+    """HALF if the processor converts it, `tol` and the scale of X allow it, and no weight can overflow."""
+    squares = X.squares.max(initial=0.0)
+    fits = (
+        tol >= MIN_HALF_TOL
+        and squares <= MAX_HALF_SQUARE
+        and largest_weight(positives, len(X.squares), C) < LARGEST_HALF
+    )
+    return HALF if fits and converts_half() else FULL
+
+
+def largest_weight(positives: LabelRows, n_samples: int, C: float) -> float:
+    """A bound on every weight that coordinate descent can meet.
+
+    D(alpha) never falls below its value at alpha = 0, which is 0. With costs c_i this gives
+
+        1/2 |w|^2 <= sum_i alpha_i - alpha_i^2 / 4 c_i <= sum_i c_i
+    """
+    n_positive = positives.n_positive
+    costs = C * (n_samples - n_positive + positives.weight * n_positive)
+    return math.sqrt(2.0 * float(costs.max(initial=0.0)))
+
+
+def converts_half() -> bool:
+    """Whether the processor that Numba compiles for converts between half precision and float32."""
+    if numba.config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
+        return "+f16c" in numba.config.CPU_FEATURES.split(",")  # type: ignore[attr-defined]
+    if numba.config.CPU_NAME is not None:  # type: ignore[attr-defined]
+        return False  # its features are not known here
+    if llvm.get_process_triple().startswith(("aarch64", "arm64")):
+        return True
+    return bool(llvm.get_host_cpu_features().get("f16c", False))
+
+
+def by_frequency(X: Samples, n_features: int) -> tuple[Samples, np.ndarray]:
+    """X with its features numbered by falling frequency, and the old number of each feature.
+
+    The bias feature, the last, keeps its number. Dense rows use every feature alike, so they stay as they are.
+    """
+    if X.is_dense:
+        return X, np.arange(n_features + 1, dtype=np.int32)
+    frequency = np.bincount(X.indices, minlength=n_features)
+    old = np.argsort(-frequency, kind="stable").astype(np.int32)
+    new = np.empty(n_features, np.uint32)
+    new[old] = np.arange(n_features, dtype=np.uint32)
+    arrays = X.data.copy(), new[X.indices].view(np.int32), X.indptr.view(np.int64)
+    rows = sp.csr_array(arrays, shape=(len(X.squares), n_features))
+    rows.sort_indices()
+    ordered = X._replace(data=frozen(rows.data, np.float32), indices=frozen(rows.indices, np.uint32))
+    return ordered, np.append(old, np.int32(n_features))

@@ -1,0 +1,281 @@
+"""The kernels of the dual solver against slow twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longtail.methods.one_vs_all import dual_kernels, lanes, settle_kernels, verify_kernels
+from longtail.methods.one_vs_all.inputs import samples
+from longtail.methods.one_vs_all.panel import FULL, HALF, by_frequency, converts_half
+from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
+from tests.methods.one_vs_all import reference as ref
+from tests.methods.one_vs_all.problems import problem_of, problems, random_problem
+from tests.methods.one_vs_all.test_dual import signs, text_like
+
+PANEL_TYPES = [HALF, FULL] if converts_half() else [FULL]
+panel_types = st.sampled_from(PANEL_TYPES)
+
+
+def as_floats(panel):
+    """The panel as NumPy's floats of the same size."""
+    return panel.view(np.float16) if panel.dtype == HALF else panel
+
+
+@given(st.integers(0, 1000), st.integers(1, 40), st.integers(1, 12), st.booleans(), st.booleans(), panel_types)
+@settings(deadline=None, max_examples=80)
+def test_verify_equals_its_twin(seed, n, d, tiny_room, dense, panel_type):
+    """Scores, loss and the rows overlooked, for 32 lanes with different numbers of rows wanted."""
+    rng = np.random.default_rng(seed)
+    X, _ = random_problem(seed, n=max(n, 4), d=d)
+    n = X.shape[0]
+    X = X.toarray() if dense else X
+    rows, base = samples(X, 1.0), rng.normal(size=n).astype(np.float32)
+    space = lanes.DualSpace(n, d, 1, panel_type, is_dense=rows.is_dense)
+    space.lanes.need[:] = 40
+    space.grow(dual_kernels.MORE_ROWS)
+    L = space.lanes
+    as_floats(L.panel)[1:] = rng.normal(size=(d, LABEL_LANES))
+    if not rows.is_dense:
+        L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
+    L.factor[:], L.offset[:] = rng.normal(size=LABEL_LANES), rng.normal(size=LABEL_LANES)
+    L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LABEL_LANES)
+    L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LABEL_LANES)
+    L.positive[:] = rng.integers(0, 2**32, size=n)
+    L.member[:] = rng.integers(0, 2**32, size=n)
+    tau = L.tau.copy()
+    verify_kernels.verify(rows, base, L, space.scratch.values)
+
+    whole = X if dense else X.toarray()
+    z = whole.astype(float) @ as_floats(L.panel)[L.line_of].astype(float) + np.outer(base, L.factor) + L.offset
+    bit = (L.positive[:, None] >> np.arange(LABEL_LANES)) & 1
+    slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
+    np.testing.assert_allclose(L.loss, (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
+    outside = ((L.member[:, None] >> np.arange(LABEL_LANES)) & 1) == 0
+    for b in range(LABEL_LANES):
+        eligible = np.flatnonzero(outside[:, b] & (slack[:, b] > tau[b] + 1e-5))
+        found = L.found[2 * L.first[b] :][: L.n_found[b]]
+        assert len(set(found.tolist())) == len(found)
+        assert len(found) >= min(len(eligible), L.want[b])
+        assert len(found) <= L.want[b]
+        assert outside[found, b].all()
+        np.testing.assert_allclose(L.found_slack[2 * L.first[b] :][: len(found)], slack[found, b], rtol=1e-4, atol=1e-4)
+        best = np.sort(slack[eligible, b])[::-1][: L.want[b]]
+        np.testing.assert_allclose(np.sort(slack[found, b])[::-1][: len(best)], best, rtol=1e-4, atol=1e-4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 31), st.sets(st.integers(0, 6))), max_size=30), panel_types)
+@settings(deadline=None)
+def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps, panel_type):
+    """Lanes take features up and drop them; after every step the panel says what a dense one would."""
+    space, dense = lanes.DualSpace(1, 7, 1, panel_type, is_dense=False), np.zeros((7, LABEL_LANES), np.float32)
+    L, s = space.lanes, space.scratch
+    for value, (b, features) in enumerate(steps, start=1):
+        s.features[: len(features)], s.w[: len(features)] = sorted(features), value / 3
+        norm = dual_kernels.fill_lane(b, L, s, len(features), np.float32(2.0))
+        held = as_floats(L.panel).dtype.type(np.float32(2.0) * np.float32(value / 3))
+        dense[:, b] = 0.0
+        dense[sorted(features), b] = held
+        np.testing.assert_array_equal(as_floats(L.panel)[L.line_of], dense)
+        assert (s.w[: len(features)] == np.float32(held)).all()
+        assert norm == pytest.approx(len(features) * float(held) ** 2, rel=1e-6)
+        used = (dense != 0).any(1)
+        assert (L.line_of[~used] == 0).all()
+        assert (L.panel[0] == 0).all()
+        assert L.n_free[0] == 7 - used.sum()
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.data())
+@settings(deadline=None)
+def test_keep_best_keeps_the_best_and_the_first_of_equals(values, data):
+    keep = data.draw(st.integers(1, len(values)))
+    slack, found = np.array(values, np.float32), np.arange(len(values), dtype=np.uint32)
+    count, limit = verify_kernels.keep_best(found, slack, 0, len(values), keep, np.empty(len(values), np.float32))
+    expected = sorted(sorted(range(len(values)), key=lambda i: (-values[i], i))[:keep])
+    assert found[:count].tolist() == expected
+    assert limit == min(values[i] for i in expected)
+
+
+def lane_with(X, y, cost, panel_type=FULL):
+    """A space whose lane 0 has all rows of X in its working set, positives first; `cost` is that of the positives."""
+    n, d = X.shape
+    space, rows = lanes.DualSpace(n, d, 1, panel_type, is_dense=isinstance(X, np.ndarray)), samples(X, 1.0)
+    L = space.lanes
+    L.rows[:n] = np.argsort(-y, kind="stable")
+    L.n_rows[0], L.n_positive[0] = n, (y > 0).sum()
+    L.cost[0] = cost
+    return rows, space
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("dense", [False, True])
+def test_descend_reaches_the_optimum_of_the_working_set(C, dense):
+    X, Y = text_like(8, n=60)
+    y = signs(Y, 2)
+    rows, space = lane_with(X.toarray() if dense else X, y, 3 * C)
+    L, s = space.lanes, space.scratch
+    count = dual_kernels.gather(rows, L.rows, 60, s)
+    w = np.zeros(count, np.float32)
+    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, w)
+    order, alpha = L.rows[:60], L.alpha[:60]
+    cost, A = np.where(y > 0, 3 * C, C), ref.augmented(X, 1.0)
+    full = np.zeros(A.shape[1])
+    full[s.features[:count]], full[-1] = w, L.bias_weight[0]
+    np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)  # w = sum alpha y x
+    expected = alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost[order])).sum()
+    assert L.dual[0] == pytest.approx(expected, rel=1e-4)
+    slack = np.maximum(0, 1 - A @ full)[y > 0]
+    loss = dual_kernels.positive_loss(0, 1.0, L, s, None if dense else s.j, w)
+    assert loss == pytest.approx((slack**2).sum(), rel=1e-3, abs=1e-6)
+    best = ref.optimum("squared_hinge", A, y, cost)
+    assert L.dual[0] == pytest.approx(best, rel=1e-4)
+    assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)
+    again = np.zeros(count, np.float32)
+    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, again)  # from the solution
+    np.testing.assert_allclose(again, w, atol=1e-3)
+
+
+@given(st.integers(0, 1000), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_gather_copies_rows_and_renumbers_features_as_they_occur(seed, dense):
+    X, _ = random_problem(seed, n=12, d=9)
+    chosen = np.random.default_rng(seed).permutation(12)[:5].astype(np.uint32)
+    rows, space = lane_with(X.toarray() if dense else X, np.ones(12), 1.0)
+    s = space.scratch
+    count = dual_kernels.gather(rows, chosen, 5, s)
+    met = np.concatenate([X[[i]].indices for i in chosen]).tolist()
+    assert s.features[:count].tolist() == (list(range(9)) if dense else list(dict.fromkeys(met)))
+    assert not s.slot.any()
+    assert dense or (s.ends[:6] % 4 == 0).all()
+    for r, i in enumerate(chosen):
+        start, end = int(s.ends[r]), int(s.ends[r + 1])
+        copied = np.zeros(9, np.float32)
+        np.add.at(copied, s.features[np.arange(9) if dense else s.j[start:end]], s.x[start:end])
+        np.testing.assert_array_equal(copied, X[[i]].toarray().ravel())
+        w = np.random.default_rng(seed).normal(size=count).astype(np.float32)
+        ends, j = (s.ends[r], s.ends[r + 1]), None if dense else s.j
+        product = X[[i]].toarray().ravel()[s.features[:count]] @ w
+        assert dual_kernels.row_dot(s.x, j, *ends, w) == pytest.approx(product, rel=1e-4, abs=1e-5)
+        changed = w.copy()
+        dual_kernels.add_row(s.x, j, *ends, np.float32(2), changed)
+        np.testing.assert_allclose(changed, w + 2 * X[[i]].toarray().ravel()[s.features[:count]], rtol=1e-5, atol=1e-6)
+
+
+@given(problems, st.booleans(), st.sampled_from([0.0, 1.0]))
+@settings(deadline=None, max_examples=40)
+def test_the_first_guess_scores_as_the_mean_separating_weights_do(problem, dense, bias):
+    X, Y = problem
+    p = problem_of(X.toarray() if dense else X, Y, bias=bias, solver="dual")
+    space = lanes.DualSpace(*X.shape, 1, FULL, is_dense=p.X.is_dense)
+    A = ref.augmented(X, bias)
+    for label in range(Y.shape[1]):
+        own = p.positives.rows[p.positives.indptr[label] : p.positives.indptr[label + 1]]
+        count = dual_kernels.positive_mean(p.X, own, space.scratch)
+        mean = np.zeros(X.shape[1])
+        mean[space.scratch.features[:count]] = space.scratch.w[:count]
+        np.testing.assert_allclose(mean, X.toarray()[own].mean(0) if len(own) else 0, rtol=1e-4, atol=1e-6)
+        u, v, n_features = dual_kernels.guess(p.X, p.first, own, space.scratch)
+        w = u * np.append(mean, bias)[: p.D] + v * A.mean(0) if bias else u * mean + v * A.mean(0)
+        W = np.empty((1, p.D))
+        p.start.weights(p, np.array([label]), W)
+        assert n_features == (count if u else 0)
+        if not own.size:
+            assert (u, v) == (0.0, 0.0)
+        elif ref.sine(A[own].mean(0), A.mean(0)) > 0.05:  # else float32 sums lose too many digits
+            np.testing.assert_allclose(w, W[0], rtol=1e-3, atol=1e-3 * np.abs(W).max())
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
+@settings(deadline=None)
+def test_smallest_of_best_equals_sorting(values, data):
+    keep = data.draw(st.integers(1, len(values)))
+    scratch = np.empty(len(values), np.float32)
+    found = verify_kernels.smallest_of_best(np.array(values, np.float32), len(values), keep, scratch)
+    assert found == sorted(values, reverse=True)[keep - 1]
+
+
+@pytest.mark.parametrize("panel_type", PANEL_TYPES)
+def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type):
+    X, Y = text_like(8, n=60)
+    y = signs(Y, 2)
+    rows, space = lane_with(X, y, 3.0, panel_type)
+    L = space.lanes
+    L.positive[y > 0] = 1
+    L.rounds[0], L.phase[0] = 1, dual_kernels.TO_SOLVE
+    dual_kernels.solve_lane(0, rows, lanes.DualRule(1.0, 0.01, 0.05), L, space.scratch)
+    L.member[:], L.tau[1:] = 1, np.inf
+    verify_kernels.verify(rows, np.zeros(60, np.float32), L, space.scratch.values)
+    w = np.append(as_floats(L.panel)[L.line_of, 0].astype(float), L.bias_weight[0])
+    P = 0.5 * L.norm[0] + L.loss[0] + 3.0 * L.positive_loss[0]
+    A, cost = ref.augmented(X, 1.0), np.where(y > 0, 3.0, 1.0)
+    assert L.norm[0] == pytest.approx(w @ w, rel=1e-6)
+    objective = ref.objective("squared_hinge", A, y, cost, w)
+    assert objective == pytest.approx(P, rel=1e-6)
+
+
+def test_lanes_have_the_same_phases_in_both_files():
+    for name in ("EMPTY", "TO_SOLVE", "TO_CHECK"):
+        assert getattr(settle_kernels, name) == getattr(dual_kernels, name)
+
+
+def test_inner_tolerances_fall():
+    assert [dual_kernels.inner_tolerance(k) for k in (1, 2, 3, 4)] == [2.0, 0.7, 0.35, 0.175]
+
+
+@given(st.integers(0, 1000), st.booleans())
+@settings(deadline=None, max_examples=20)
+def test_features_by_frequency_are_the_same_features(seed, dense):
+    X, _ = random_problem(seed, n=12, d=9)
+    rows = samples(X.toarray() if dense else X, 1.0)
+    ordered, feature_of = by_frequency(rows, 9)
+    assert sorted(feature_of.tolist()) == list(range(10))
+    assert feature_of[9] == 9
+    if not dense:
+        for i in range(12):
+            entries = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
+            features = feature_of[ordered.indices[entries]]
+            assert (np.diff(ordered.indices[entries].astype(int)) > 0).all()
+            assert dict(zip(features, ordered.data[entries], strict=True)) == dict(
+                zip(rows.indices[entries], rows.data[entries], strict=True)
+            )
+        assert (np.diff(np.bincount(ordered.indices, minlength=9)) <= 0).all()
+
+
+@pytest.mark.parametrize("panel_type", PANEL_TYPES)
+def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow(panel_type):
+    X, Y = text_like(8, n=60)
+    y = signs(Y, 2)
+    rows, space = lane_with(X, y, 1.0, panel_type)
+    rule, L = lanes.DualRule(1.0, 0.01, 0.05), space.lanes
+    L.n_rows[0] = 40
+    L.member[L.rows[:40]] = 1
+    L.positive[y > 0] = 1
+    L.rounds[0], L.position[0], L.phase[0] = 1, 0, dual_kernels.TO_SOLVE
+    assert dual_kernels.solve_lane(0, rows, rule, L, space.scratch) == dual_kernels.DONE
+    assert L.phase[0] == dual_kernels.TO_CHECK
+    weights = as_floats(L.panel)[L.line_of, 0].astype(np.float32)
+
+    L.loss[0] = 1e6  # far from solved
+    L.n_found[0] = 2
+    L.found[:2] = L.rows[40:42]
+    settle_kernels.settle(rule, space.cursor, L, space.out)
+    assert (L.phase[0], L.rounds[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.TO_SOLVE, 2, 42, 0)
+    assert L.alpha[40:42].tolist() == [0, 0]
+    assert L.member[L.rows[:42]].all()
+
+    L.phase[0] = dual_kernels.TO_CHECK
+    L.loss[0] = L.dual[0] - 0.5 * L.norm[0] - L.positive_loss[0]  # P = D
+    active = (L.alpha[:42] > 0).sum()
+    settle_kernels.settle(rule, space.cursor, L, space.out)
+    assert (L.phase[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.EMPTY, 0, 1)
+    assert not L.member.any()
+    assert not L.positive[L.rows[:42]].any()
+    written = np.zeros(X.shape[1] + 1)
+    written[space.out.indices[: space.out.ends[1]]] = space.out.data[: space.out.ends[1]]
+    expected = np.append(weights, L.bias_weight[0])
+    np.testing.assert_allclose(written, np.where(np.abs(expected) < 0.05, 0, expected))
+    assert space.out.status[0] == settle_kernels.SOLVED
+    assert space.out.n_iter[0] == 2
+    np.testing.assert_allclose(space.out.figures[0], [L.dual[0], 1e-6, np.nan, active], rtol=1e-6)
