@@ -24,8 +24,8 @@ class OneVsAllProblem(OneVsAllData, Problem):
 
     Everything that blocks share is made here once: the data in the form of the kernels, the start (with w*(-1) for
     "ova-primal" and "tree"), its scores of all rows and X by frequency of features for the dual solver, and the label
-    tree. `parent` is that tree, or a forest of single labels. `twins` has for every label the first label with the same rows and weight. Only that
-    label is solved.
+    tree. `parent` is that tree, or a forest of single labels. `twins` has for every label the first label with the same
+    rows and weight. Only that label is solved.
     """
 
     unit = "label"
