@@ -179,11 +179,84 @@ def test_label_names_fix_the_labels_of_texts(put):
         [1, 0, 0, 0],
     ]
     with pytest.warns(DataWarning) as seen:
-        data = lt.read(path, label_names=put("names", "plant\n"))
+        data = lt.read(path, label_names=put("names", "plant\n"), drop_unknown=True)
     assert data.Y.toarray().tolist() == [[0], [1]]
     assert [str(warning.message) for warning in seen] == [
         f"{path}: 2 unknown label(s) dropped, 2 of 3 uses: '7', 'fruit'"
     ]
+
+
+def test_label_names_that_drop_many_labels_are_an_error(put):
+    path = put("train.jsonl", "".join(f'{{"text": "word{i}", "labels": [{i % 3}]}}\n' for i in range(30)))
+    with pytest.raises(InputError) as error:
+        lt.read(path, label_names=["zero", "one", "two"])
+    assert str(error.value) == (
+        f"{path}: 30 of 30 label uses are not among the 3 label names: found '0', '1', '2', expected names such as "
+        "'zero', 'one', 'two'; the labels are numbers and the names are not; leave out label_names (--label-names), "
+        "correct them, or set drop_unknown (--drop-unknown)"
+    )
+    rare = put("rare.jsonl", path.read_text() + '{"text": "word", "labels": ["new"]}\n')
+    with pytest.warns(DataWarning, match=r"1 unknown label\(s\) dropped, 1 of 31 uses: 'new'"):
+        assert lt.read(rare, label_names=["0", "1", "2"]).n_samples == 31
+
+
+# --- files as people have them ---------------------------------------------------------------------------------------
+
+
+def test_a_table_of_a_european_spreadsheet(put):
+    path = put("a.csv", "\ufeffNr;Titel;Schlagwörter\r\n1;rote Äpfel, 2,5 kg;Obst|Rot\r\n2;Öl;Küche\r\n")
+    how = {"text_field": "Titel", "labels_field": "Schlagwörter"}
+    data = lt.read(path, **how)
+    assert data.texts == ["rote Äpfel, 2,5 kg", "Öl"]
+    assert data.label_names.tolist() == ["Küche", "Obst", "Rot"]
+    windows = put("b.csv", path.read_text(encoding="utf-8-sig").encode("cp1252"))
+    with pytest.warns(DataWarning, match="line 1: is not UTF-8; read as Windows-1252") as seen:
+        assert lt.read(windows, **how).texts == data.texts
+    assert len(seen) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lt.read(windows, **how, encoding="cp1252", delimiter=";").texts == data.texts
+
+
+def test_labels_in_an_unnamed_column(put):
+    with pytest.warns(DataWarning) as seen:
+        data = lt.read(put("a.csv", "text;Tags\na b;x\nc d;y\n"))
+    assert data.n_labels == 0
+    assert [str(warning.message) for warning in seen] == [
+        f'{put("a.csv", "")}: found "text", "Tags", but no "labels", so the texts have no labels; '
+        'name their field with labels_field (--labels-field), perhaps "Tags"'
+    ]
+
+
+@pytest.mark.parametrize("sign", [";", ",", "|"])
+def test_a_wrong_label_separator_is_noticed(put, sign):
+    rows = [f'"text {i}"\t"{sign.join(map(str, (i % 12, (i // 12 + 5) % 12, 11)))}"\n' for i in range(40)]
+    path = put("a.tsv", "text\tlabels\n" + "".join(rows))
+    with pytest.warns(DataWarning) as seen:
+        wrong = lt.read(path, label_separator="#")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right = lt.read(path, label_separator=sign)
+    assert (wrong.n_labels, right.n_labels) == (len(set(wrong.label_names)), 12)
+    assert [str(warning.message) for warning in seen] == [
+        f'{path}: no row has more than one label, but 40 of 40 contain "{sign}". Divided there, they are 12 labels in '
+        f'place of {wrong.n_labels}; if that is meant, set label_separator (--label-separator) to "{sign}"'
+    ]
+
+
+def test_names_with_commas_are_no_mistake(put):
+    content = "".join(f'{{"text": "t", "labels": ["Place {i % 5}, Country {i % 5}"]}}\n' for i in range(20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lt.read(put("a.jsonl", content)).n_labels == 5
+
+
+def test_plain_texts_for_a_model_of_texts(put):
+    train = lt.read(put("train.jsonl", TRAIN))
+    data = lt.read(put("a.txt", "green apple\n1 of 2\n"), like=train)
+    assert data.texts == ["green apple", "1 of 2"]
+    assert lt.read(put("a.dat", "green apple\n"), like=train, format="txt").texts == ["green apple"]
+    assert lt.read(put("a.json", '["green apple", {"text": "x"}]'), like=train).texts == ["green apple", "x"]
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -331,7 +404,7 @@ def test_what_cannot_be_read(put, tmp_path):
     cases: list[tuple[type, str, tuple, dict]] = [
         (
             InputError,
-            "format must be one of dataset, xmc, split, npz, jsonl, csv, tsv, but is 'xls'",
+            "format must be one of dataset, xmc, split, npz, jsonl, json, csv, tsv, txt, but is 'xls'",
             (vectors,),
             {"format": "xls"},
         ),

@@ -35,17 +35,29 @@ def _how(name: str, kind: Any, flag: str, text: str, metavar: str | None = None)
     return option(name, kind, flag, help=text, metavar=metavar)
 
 
+FORMAT = "xmc, split, npz, jsonl, json, csv, tsv, txt or dataset; else by the file name."
 READING = [
     _how("labels", str, "--labels", "The labels, where they are in a file of their own.", "FILE"),
-    _how("format", str, "--format", "xmc, split, npz, jsonl, csv, tsv or dataset; else by the file name.", "NAME"),
-    _how("text_field", str, "--text-field", "Texts: the field or column of the text.", "NAME"),
-    _how("labels_field", str, "--labels-field", "Texts: the field or column of the labels.", "NAME"),
-    _how("label_separator", str, "--label-separator", "Texts: what divides the labels in a column.", "SIGN"),
+    _how("format", str, "--format", FORMAT, "NAME"),
+    _how(
+        "text_field", str, "--text-field",
+        "Texts: the field or column of the text; title,abstract joins two.  [default: text]", "NAME",
+    ),
+    _how(
+        "labels_field", str, "--labels-field", "Texts: the field or column of the labels.  [default: labels]", "NAME"
+    ),
+    _how(
+        "label_separator", str, "--label-separator",
+        "Tables: what divides the labels in their column.  [default: |]", "SIGN",
+    ),
+    _how("delimiter", str, "--delimiter", "Tables: what divides the columns; else found in the header.", "SIGN"),
+    _how("encoding", str, "--encoding", "Texts: such as utf-8 or cp1252; else found.", "NAME"),
     _how("zero_based", bool, "--zero-based/--one-based", "Vectors: where feature numbers begin."),
-]
+]  # fmt: skip
 NAMING = [
     _how("label_names", str, "--label-names", "A file with one label name per line.", "FILE"),
     _how("feature_names", str, "--feature-names", "A file with one feature name per line.", "FILE"),
+    option("drop_unknown", bool, "--drop-unknown", help="Texts: drop labels that --label-names lacks, however many."),
 ]
 
 
@@ -67,17 +79,25 @@ def text_features(options: dict[str, Any]) -> TextFeatures | None:
     return features
 
 
-def read_data(path: str, reading: dict[str, Any], *, empty: bool = False, **more: Any) -> tuple[Dataset, float]:
-    """The data and the seconds that reading took. Data without rows is an error unless `empty` is set."""
+def read_data(
+    path: str, reading: dict[str, Any], *, empty: bool = False, labelled: bool = False, **more: Any
+) -> tuple[Dataset, float]:
+    """The data and the seconds that reading took.
+
+    Data without rows is an error unless `empty` is set, and data without any label if it must be `labelled`.
+    """
     from longtail.data import read
 
-    like = more.get("like")
-    if path == "-" and "format" not in reading and getattr(like, "text_features", None) is not None:
-        reading = {**reading, "format": "jsonl"}  # a model of texts
     with step(f"Reading {path}") as reading_step:
         data = read(path, **reading, **more)
     if not data.n_samples and not empty:
         raise DataError("<stdin>" if path == "-" else path, "holds no rows")
+    if labelled and not data.Y.nnz:
+        raise DataError(
+            "<stdin>" if path == "-" else path,
+            f"has no labels: none of its {data.n_samples:,} rows has one, so there is nothing to learn; see --labels, "
+            "--labels-field and --label-names",
+        )
     return data, reading_step.seconds
 
 

@@ -48,7 +48,8 @@ def train(
     check_target(model, force=force)
     check_run(run, model, workers)
     clf, features = estimator_of(method, method_options), text_features(text_options)
-    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"text_features": features}))
+    chosen = {} if features is None else {"text_features": features}
+    dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
     try:
         with step("Training", "%") as training:
             clf.fit(dataset, progress=training.share, run=run, workers=workers)

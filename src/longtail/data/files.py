@@ -23,7 +23,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from longtail.errors import DataError
@@ -56,13 +56,19 @@ def name_of(path: PathLike) -> str:
 
 
 @contextlib.contextmanager
-def open_stream(path: PathLike, *, max_ratio: float = MAX_RATIO) -> Iterator[io.BufferedReader]:
-    """The unpacked bytes of `path` as a buffered binary stream; `-` is standard input."""
+def open_stream(
+    path: PathLike, *, max_ratio: float = MAX_RATIO, waiting: Callable[[], None] | None = None
+) -> Iterator[io.BufferedReader]:
+    """The unpacked bytes of `path` as a buffered binary stream; `-` is standard input.
+
+    `waiting` is called before every read of standard input, which may wait for a slow writer. Such a read returns what
+    is there, so that lines can be used as they arrive.
+    """
     name = name_of(path)
     if name == STDIN:
         if sys.stdin is None:
             raise DataError(name, "standard input is closed")
-        source = _Source(name, sys.stdin.buffer, None)
+        source = _Source(name, sys.stdin.buffer, None, waiting)
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
         return
     with open_regular(path) as file:
@@ -70,9 +76,11 @@ def open_stream(path: PathLike, *, max_ratio: float = MAX_RATIO) -> Iterator[io.
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
 
 
-def iter_lines(path: PathLike, *, max_line: int = MAX_LINE) -> Iterator[tuple[int, bytes]]:
+def iter_lines(
+    path: PathLike, *, max_line: int = MAX_LINE, waiting: Callable[[], None] | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Number (from 1) and bytes of each line, without its LF or CR LF and without a UTF-8 byte order mark."""
-    with open_stream(path) as stream:
+    with open_stream(path, waiting=waiting) as stream:
         number = 0
         while line := stream.readline(max_line + 6):  # room for a mark, CR LF, and one byte too many
             number += 1
@@ -148,9 +156,14 @@ def _reason(path: PathLike, error: OSError | ValueError) -> str:
 class _Source:
     """The raw bytes of a file, with a count and a way to look at the first ones before they are read."""
 
-    def __init__(self, name: str, file: IO[bytes], size: int | None) -> None:
+    def __init__(self, name: str, file: IO[bytes], size: int | None, waiting: Callable[[], None] | None = None) -> None:
         self.name = name
         self.file = file
+        self.waiting = waiting or (lambda: None)
+        # A buffered standard input would wait until the whole view is filled; its "1" methods read once.
+        once = "1" if size is None else ""
+        self.read_some = getattr(file, f"read{once}", file.read)
+        self.read_into = getattr(file, f"readinto{once}", None) or file.readinto  # type: ignore[attr-defined]
         self.size = size
         self.count = 0
         self.ahead = b""
@@ -173,14 +186,15 @@ class _Source:
             block = self.read(len(view))
             view[: len(block)] = block
             return len(block)
-        return self._counted(self._attempt(lambda: self.file.readinto(view)))  # type: ignore[attr-defined]
+        return self._counted(self._attempt(lambda: self.read_into(view)))
 
     def _read(self, n: int) -> bytes:
-        block: bytes = self._attempt(lambda: self.file.read(n))
+        block: bytes = self._attempt(lambda: self.read_some(n))
         self._counted(len(block))
         return block
 
     def _attempt(self, action: Any) -> Any:
+        self.waiting()
         try:
             result = action()
         except (OSError, ValueError) as error:  # ValueError: standard input was closed
