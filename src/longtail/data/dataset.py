@@ -200,7 +200,18 @@ class Dataset:
     def __repr__(self) -> str:
         return f"Dataset({self.n_samples} rows, {self.n_features} features, {self.n_labels} labels)"
 
+    def __len__(self) -> int:
+        return self.n_samples
+
     # --- parts of it -------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, rows: Any) -> Dataset:
+        """These rows as a dataset: a slice, one row number, row numbers, or one truth value per row."""
+        if isinstance(rows, numbers.Integral) and not isinstance(rows, bool):
+            if not -self.n_samples <= int(rows) < self.n_samples:
+                raise IndexError(f"row {rows} was asked for, but there are {self.n_samples} rows")
+            return self.select([int(rows)])
+        return self.select(rows)
 
     def select(self, rows: Any) -> Dataset:
         """The dataset of some rows, given as row numbers, a slice or a boolean array. All columns and names stay."""
