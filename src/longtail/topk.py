@@ -85,6 +85,22 @@ class TopK:
         probabilities = None if self.probabilities is None else self.probabilities[:, :k]
         return TopK(self.labels[:, :k], self.scores[:, :k], probabilities, self.names)
 
+    def without(self, pairs: Any, k: int) -> TopK:
+        """The k best labels that `pairs` (a sparse indicator, rows by labels) does not have.
+
+        A row with fewer than k others is filled up with left-out labels of score -inf and probability 0.
+        """
+        n, n_labels = pairs.shape
+        listed = np.repeat(np.arange(n), np.diff(pairs.indptr)) * n_labels + pairs.indices
+        out = np.isin(np.arange(n)[:, None] * n_labels + self.labels, listed)
+        best = np.argsort(out, axis=1, kind="stable")[:, :k]
+        lost = np.take_along_axis(out, best, axis=1)
+        chances = None
+        if self.probabilities is not None:
+            chances = np.where(lost, np.float32(0), np.take_along_axis(self.probabilities, best, axis=1))
+        scores = np.where(lost, np.float32("-inf"), np.take_along_axis(self.scores, best, axis=1))
+        return TopK(np.take_along_axis(self.labels, best, axis=1), scores, chances, self.names)
+
     def to_frame(self) -> Any:
         """A pandas DataFrame with one line per row and rank: row, rank (from 1), label, score and probability."""
         try:

@@ -259,6 +259,63 @@ def test_plain_texts_for_a_model_of_texts(put):
     assert lt.read(put("a.json", '["green apple", {"text": "x"}]'), like=train).texts == ["green apple", "x"]
 
 
+def test_comments_of_svmlight(put):
+    text = "# made by hand\r\n  # and more\n3 4 3\n0,2 0:1 3:0.5 # first\n 1:2\n# no row\n1 2:-1#last\n#"
+    for content in (text, "\ufeff" + text):
+        data = lt.read(put("a.svm", content))
+        assert (data.X.toarray() == X).all()
+        assert data.Y.toarray().tolist() == Y
+
+
+def test_features_alone_are_read_like_a_model(put, tmp_path):
+    model = Model(4, 3)
+    data = lt.read(put("X.txt", "2 3\n0:1\n2:2\n"), like=model)
+    assert (data.X.shape, data.Y.shape, data.Y.nnz) == ((2, 4), (2, 3), 0)
+    assert (lt.read(tmp_path / "X.txt", like=model, format="split").X != data.X).nnz == 0
+    sp.save_npz(tmp_path / "X.npz", sp.csr_array(X))
+    assert lt.read(tmp_path / "X.npz", like=model).Y.shape == (3, 3)
+
+
+def test_dense_arrays(tmp_path):
+    np.save(tmp_path / "X.npy", np.array(X))
+    np.save(tmp_path / "Y.npy", np.array(Y))
+    np.save(tmp_path / "classes.npy", np.array([2, 0, 1]))
+    sp.save_npz(tmp_path / "Y.npz", sp.csr_array(Y))
+    for labels in ("Y.npy", "Y.npz"):
+        data = lt.read(tmp_path / "X.npy", tmp_path / labels)
+        assert (data.X.toarray() == X).all()
+        assert data.Y.toarray().tolist() == Y
+    assert lt.read(tmp_path / "X.npy", tmp_path / "classes.npy").Y.toarray().tolist() == [
+        [0, 0, 1], [1, 0, 0], [0, 1, 0],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([["a"]]), "found <U1, expected an array of numbers; write it with numpy.save"),
+        (np.array([{}]), "is not an array of numbers in a .npy file: Array can't be memory-mapped"),
+        (np.ones(3), "found an array of shape (3,), expected rows and columns"),
+        (np.array([[np.nan]]), "found NaN or infinity, expected finite numbers; replace missing values"),
+    ],
+)
+def test_arrays_that_cannot_be_read(tmp_path, array, message):
+    np.save(tmp_path / "X.npy", array)
+    with pytest.raises(DataError) as error:
+        lt.read(tmp_path / "X.npy", like=Model(1, 1))
+    assert str(error.value).startswith(f"{tmp_path / 'X.npy'}: {message}")
+    np.save(tmp_path / "X.npy", np.eye(2))
+    np.save(tmp_path / "Y.npy", -np.eye(2))
+    with pytest.raises(DataError, match="found a negative entry, expected zeros and ones"):
+        lt.read(tmp_path / "X.npy", tmp_path / "Y.npy")
+    np.save(tmp_path / "Y.npy", np.array([0.5, 1]))
+    with pytest.raises(DataError, match="found a 1-d array of float64, expected whole numbers from 0"):
+        lt.read(tmp_path / "X.npy", tmp_path / "Y.npy")
+    (tmp_path / "X.npy").write_bytes(b"not NumPy")
+    with pytest.raises(DataError, match=r"is not an array of numbers in a .npy file"):
+        lt.read(tmp_path / "X.npy", like=Model(2, 2))
+
+
 # --- texts -----------------------------------------------------------------------------------------------------------
 
 
@@ -410,7 +467,8 @@ def test_what_cannot_be_read(put, tmp_path):
         ),
         (
             InputError,
-            f"{tmp_path / 'X.npz'} holds features only; give the file of labels, too: read(features, labels)",
+            f"{tmp_path / 'X.npz'} holds features only; give the file of labels, too: read(features, labels) "
+            "(--labels FILE). Only with like, as for prediction, labels may be absent",
             (tmp_path / "X.npz",),
             {},
         ),

@@ -30,6 +30,7 @@ from longtail.cli import (
     explain,
     inspect,
     predict,
+    progress,
     runs,
     serve,
     train,
@@ -143,8 +144,10 @@ app = typer.Typer(
 def longtail_(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error arose.")] = False,
 ) -> None:
+    progress.quiet = quiet
     if traceback:
         ctx.command.traceback = True  # type: ignore[attr-defined]
     if version:

@@ -25,6 +25,10 @@ _DATA = typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - 
 Data = Annotated[str, _DATA]
 OptionalData = Annotated[str | None, _DATA]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
+Filter = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="FILE", help="Leave out these predictions; a row and a label number per line."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 ROWS = 8192  # rows predicted between two steps of a bar, or two writes
@@ -108,14 +112,26 @@ def load_model(path: str) -> ExtremeClassifier:
         return load(path)
 
 
-def predictions(clf: ExtremeClassifier, X: csr_array, k: int, shown: Step) -> Iterator[TopK]:
-    """The k best labels, for some thousand rows at a time."""
+def predictions(
+    clf: ExtremeClassifier, X: csr_array, k: int, shown: Step, pairs: csr_array | None = None
+) -> Iterator[TopK]:
+    """The k best labels, for some thousand rows at a time; without `pairs` of a row and a label if they are given."""
     for start in range(0, X.shape[0], ROWS):
-        yield clf.predict_topk(X[start : start + ROWS], k)
+        rows = slice(start, start + ROWS)
+        yield top_without(clf, X[rows], k, None if pairs is None else pairs[rows])
         shown.update(min(start + ROWS, X.shape[0]), X.shape[0])
 
 
-def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, float]:
+def top_without(clf: ExtremeClassifier, X: csr_array, k: int, pairs: csr_array | None) -> TopK:
+    """The k best labels that are not among the pairs of these rows."""
+    import numpy as np
+
+    if pairs is None or not pairs.nnz:
+        return clf.predict_topk(X, k)
+    return clf.predict_topk(X, k + int(np.diff(pairs.indptr).max())).without(pairs, k)
+
+
+def top_labels(clf: ExtremeClassifier, X: csr_array, k: int, pairs: csr_array | None = None) -> tuple[TopK, float]:
     """The k best labels of all rows, and the seconds that took."""
     import numpy as np
 
@@ -123,9 +139,18 @@ def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, floa
 
     clf.predict_topk(X[:1], k)  # the first call builds the index and may compile
     with step("Predicting", "rows") as predicting:
-        parts = list(predictions(clf, X, k, predicting))
+        parts = list(predictions(clf, X, k, predicting, pairs))
     names = ("labels", "scores") if parts[0].probabilities is None else ("labels", "scores", "probabilities")
     return TopK(*(np.concatenate([getattr(part, name) for part in parts]) for name in names)), predicting.seconds
+
+
+def read_filter(path: str | None, n_rows: int, n_labels: int) -> csr_array | None:
+    """The pairs of `--filter`."""
+    if path is None:
+        return None
+    from longtail.data.pairs import read_pairs
+
+    return read_pairs(path, (n_rows, n_labels))
 
 
 def label_called(clf: ExtremeClassifier, name: str) -> int:

@@ -1,7 +1,7 @@
 """`read`: a data file of any known format as a Dataset.
 
     a folder with dataset.json       written by Dataset.save
-    X.npz with labels="Y.npz"        SciPy sparse matrices
+    X.npz with labels="Y.npz"        SciPy sparse matrices, or dense NumPy arrays (.npy)
     two text files                   the split layout of the Extreme Classification Repository: features, labels
     .jsonl  .json  .csv  .tsv        texts with label names (longtail.data.text, longtail.data.table)
     .txt and like a model of texts   one text per line
@@ -40,8 +40,18 @@ from longtail.errors import DataError, DataWarning, InputError
 
 TEXT_FORMATS = ("jsonl", "json", "csv", "tsv", "txt")
 FORMATS = ("dataset", "xmc", "split", "npz", *TEXT_FORMATS)
-_ENDINGS = {".npz": "npz", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv"}
+_ENDINGS = {
+    ".npz": "npz",
+    ".npy": "npz",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+}
 _PAIRS = ("split", "npz")
+_HEADER_OF_TWO = re.compile(rb"\s*\d+\s+\d+\s*")
+_VECTOR = re.compile(rb"\s*\d+\s+\d+(\s+\d+)?\s*|[\d,]*(\s+\d+:[-+.\deE]+)+\s*")
 Names = PathLike | Sequence[str] | np.ndarray | None
 
 
@@ -67,7 +77,7 @@ def read(
     Parameters
     ----------
     path : the data file, or a folder that `Dataset.save` wrote.
-    labels : the second file of a split or .npz pair.
+    labels : the second file of a split or .npz pair. May be absent with `like`, for rows to predict for.
     format : "dataset", "xmc" (also svmlight), "split", "npz", "jsonl", "json", "csv", "tsv" or "txt" (one text per
         line); None infers it from the path.
     like : a Dataset or model whose columns the result must have. Texts are transformed by its text features, and labels
@@ -134,11 +144,14 @@ def read_records(
 def _form(path: PathLike, labels: PathLike | None, form: str | None, like: Any) -> str:
     if form is None:
         form = _guess(path, labels, texts=getattr(like, "text_features", None) is not None)
+        if form == "xmc" and like is not None and os.fspath(path) != "-" and _HEADER_OF_TWO.fullmatch(_line_1(path)):
+            form = "split"  # a file of features alone
     elif form not in FORMATS:
         raise InputError(f"format must be one of {', '.join(FORMATS)}, but is {form!r}")
-    if labels is None and form in _PAIRS:
+    if labels is None and form in _PAIRS and like is None:
         raise InputError(
-            f"{files.name_of(path)} holds features only; give the file of labels, too: read(features, labels)"
+            f"{files.name_of(path)} holds features only; give the file of labels, too: read(features, labels) "
+            "(--labels FILE). Only with like, as for prediction, labels may be absent"
         )
     if labels is not None and form not in _PAIRS:
         raise InputError(
@@ -166,8 +179,11 @@ def _guess(path: PathLike, labels: PathLike | None, *, texts: bool) -> str:
 
 def _looks_like_vectors(path: PathLike) -> bool:
     """Whether the first line is a header of numbers or a row `label,label feature:value`."""
-    _, line = next(files.iter_lines(path), (1, b""))
-    return re.fullmatch(rb"\s*\d+\s+\d+\s+\d+\s*|[\d,]*(\s+\d+:[-+.\deE]+)+\s*", line) is not None
+    return _VECTOR.fullmatch(_line_1(path)) is not None
+
+
+def _line_1(path: PathLike) -> bytes:
+    return next(files.iter_lines(path), (1, b""))[1]
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------
@@ -176,7 +192,7 @@ def _looks_like_vectors(path: PathLike) -> bool:
 def _vectors(path: PathLike, labels: PathLike | None, form: str, zero_based: bool, beside: bool) -> Dataset:
     if form == "dataset":
         return Dataset.open(path)
-    if labels is None:
+    if form == "xmc":
         X, Y = xmc.read_xmc(path, zero_based=zero_based)
     else:
         X, Y = (xmc.read_split if form == "split" else npz.read_npz)(path, labels)
