@@ -25,8 +25,10 @@ DEFAULT_METHOD = "one-vs-all"
 
 def train(
     data: Data,
-    model: Annotated[str, typer.Argument(help="The folder to save the model in.")],
-    method: Annotated[str, typer.Option("--method", help="The training method.")] = DEFAULT_METHOD,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder to save the model in.")],
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="one-vs-all, pd-sparse, memoir or mach.")
+    ] = DEFAULT_METHOD,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds.")] = False,
     run: Annotated[
         str | None,
