@@ -25,6 +25,7 @@ from typer.core import TyperGroup
 
 import longtail
 from longtail.cli import (
+    compare,
     data,
     decisions,
     demo,
@@ -45,7 +46,7 @@ from longtail.cli.reading import READING
 from longtail.errors import LongtailError, RunError
 
 PLAIN = "longtail-plain"  # how characters are written that the terminal lacks
-SIGNS = {"─": "-", "…": "...", "µ": "u", "→": "->", "–": "-", "×": "x", "█": "#", "≥": ">=", "≤": "<="}
+SIGNS = {"─": "-", "…": "...", "µ": "u", "→": "->"}
 PARAMETER = re.compile(r"The '(?P<name>\w+)' parameter of (?P<owner>\w+)")
 TRACEBACK = "LONGTAIL_TRACEBACK"
 UNSOLVED = 3  # training went through, but some blocks could not be solved
@@ -185,6 +186,7 @@ add(app, explain.explain, {"reading": READING})
 add(app, decisions.thresholds, {"reading": READING})
 add(app, decisions.rules, {})
 add(app, tune.tune, tune.groups)
+add(app, compare.compare, compare.groups)
 add(app, data.data, data.groups)
 add(app, serve.serve, serve.groups)
 add(app, warmup.warmup, {})

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from longtail.cli.options import Groups
 from longtail.cli.output import UsageError, note, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
+from longtail.cli.reading import NAMING, READING, Data, Json, divided, read_data, text_features, text_options
 from longtail.errors import ModelError
-
-if TYPE_CHECKING:
-    from longtail.data import Dataset
 
 PARTS = ("train", "test")  # folders of --split
 
@@ -43,7 +40,10 @@ def data(
     dataset, _ = read_data(data, reading, **({} if features is None else {"text_features": features}))
     summary = dataset.summary()
     if save is not None:
-        parts = {save: dataset} if split is None else _divided(dataset, split, save)
+        parts = {save: dataset}
+        if split is not None:
+            names = [os.path.join(save, part) for part in PARTS]
+            parts = dict(zip(names, divided(dataset, split), strict=True))
         for folder, part in parts.items():
             with step(f"Saving {folder}"):
                 part.save(folder)
@@ -59,17 +59,6 @@ def _check_targets(targets: list[str], force: bool) -> None:
         if folder.holds(target, folder.DATASET) and not force:
             raise ModelError(target, "holds data already; add --force to replace it, or choose another folder")
         folder.check_target(Path(target), folder.DATASET)
-
-
-def _divided(dataset: Dataset, fraction: float, folder: str) -> dict[str, Dataset]:
-    """Train and test parts. Features of texts are fitted on the training texts alone."""
-    from sklearn.base import clone
-
-    train, test = dataset.split(test_size=fraction)
-    if dataset.text_features is not None and train.texts is not None and test.texts is not None:
-        fitted = clone(dataset.text_features).fit(train.texts)
-        train, test = (replace(part, X=fitted.transform(part.texts), text_features=fitted) for part in (train, test))
-    return dict(zip([os.path.join(folder, part) for part in PARTS], (train, test), strict=True))
 
 
 def groups(words: list[str]) -> Groups:

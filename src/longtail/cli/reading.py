@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -103,6 +104,17 @@ def read_data(
             "--labels-field and --label-names",
         )
     return data, reading_step.seconds
+
+
+def divided(dataset: Dataset, fraction: float, *, stratify: bool = False) -> tuple[Dataset, Dataset]:
+    """Train and test parts. Features of texts are fitted on the training texts alone."""
+    from sklearn.base import clone
+
+    train, test = dataset.split(test_size=fraction, stratify=stratify)
+    if dataset.text_features is not None and train.texts is not None and test.texts is not None:
+        fitted = clone(dataset.text_features).fit(train.texts)
+        train, test = (replace(part, X=fitted.transform(part.texts), text_features=fitted) for part in (train, test))
+    return train, test
 
 
 def load_model(path: str) -> ExtremeClassifier:
