@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
@@ -259,6 +262,48 @@ def test_plain_texts_for_a_model_of_texts(put):
     assert lt.read(put("a.json", '["green apple", {"text": "x"}]'), like=train).texts == ["green apple", "x"]
 
 
+def test_parquet_and_arrow(tmp_path):
+    texts = ["red apple", "green leaf"]
+    columns = {"id": [1, 2], "text": texts, "labels": [["fruit", "red"], []], "joined": ["a;b", ""], "class": [7, 8]}
+    table = pa.table(columns)
+    pq.write_table(table, tmp_path / "a.parquet")
+    pa.feather.write_feather(table, tmp_path / "a.feather")
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as stream:
+        stream.write_table(table)
+    for name in ("a.parquet", "a.feather", "a.arrow"):
+        data = lt.read(tmp_path / name)
+        assert data.texts == texts
+        assert data.label_names.tolist() == ["fruit", "red"]
+        assert data.Y.toarray().tolist() == [[1, 1], [0, 0]]
+        joined = lt.read(tmp_path / name, labels_field="joined", label_separator=";")
+        assert joined.label_names.tolist() == ["a", "b"]
+        assert lt.read(tmp_path / name, labels_field="class").label_names.tolist() == ["7", "8"]
+        with pytest.raises(DataError, match=r'found the columns "id", .*, expected a column "body"; .*--text-field'):
+            lt.read(tmp_path / name, text_field="body")
+        with pytest.raises(DataError, match=r'row 1: found a value of type int in the column "id", expected a string'):
+            lt.read(tmp_path / name, text_field="id")
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / f"cut-{name}").write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataError, match=r"is not a valid (parquet|arrow) file"):
+            lt.read(tmp_path / f"cut-{name}")
+    with pytest.raises(DataError, match="cannot be opened"):
+        lt.read(tmp_path / "absent.parquet")
+
+
+def test_zstd(put):
+    packed = pa.compress(TRAIN.encode(), codec="zstd", asbytes=True)
+    data = lt.read(put("train.jsonl.zst", packed))
+    assert data.texts == ["red apple", "green leaf"]
+    assert lt.read(put("two.jsonl.zst", packed + packed)).texts == 2 * data.texts
+    assert lt.read(put("a.txt.zst", pa.compress(XMC.encode(), codec="zstd", asbytes=True))).Y.toarray().tolist() == Y
+    for damaged in (packed[:-9], packed[:20] + b"xx" + packed[22:]):
+        with pytest.raises(DataError, match=r"the zstd data is (damaged|cut off)"):
+            lt.read(put("cut.jsonl.zst", damaged))
+    bomb = pa.compress(b" " * (64 << 20), codec="zstd", asbytes=True)
+    with pytest.raises(DataError, match="like a decompression bomb"):
+        lt.read(put("bomb.jsonl.zst", bomb))
+
+
 def test_comments_of_svmlight(put):
     text = "# made by hand\r\n  # and more\n3 4 3\n0,2 0:1 3:0.5 # first\n 1:2\n# no row\n1 2:-1#last\n#"
     for content in (text, "\ufeff" + text):
@@ -461,7 +506,7 @@ def test_what_cannot_be_read(put, tmp_path):
     cases: list[tuple[type, str, tuple, dict]] = [
         (
             InputError,
-            "format must be one of dataset, xmc, split, npz, jsonl, json, csv, tsv, txt, but is 'xls'",
+            "format must be one of dataset, xmc, split, npz, jsonl, json, csv, tsv, txt, parquet, arrow, but is 'xls'",
             (vectors,),
             {"format": "xls"},
         ),

@@ -40,7 +40,7 @@ def _how(name: str, kind: Any, flag: str, text: str, metavar: str | None = None)
     return option(name, kind, flag, help=text, metavar=metavar)
 
 
-FORMAT = "xmc, split, npz, jsonl, json, csv, tsv, txt or dataset; else by the file name."
+FORMAT = "xmc, split, npz, jsonl, json, csv, tsv, txt, parquet, arrow or dataset; else by the file name."
 READING = [
     _how("labels", str, "--labels", "The labels, where they are in a file of their own.", "FILE"),
     _how("format", str, "--format", FORMAT, "NAME"),

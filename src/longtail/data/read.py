@@ -4,6 +4,7 @@
     X.npz with labels="Y.npz"        SciPy sparse matrices, or dense NumPy arrays (.npy)
     two text files                   the split layout of the Extreme Classification Repository: features, labels
     .jsonl  .json  .csv  .tsv        texts with label names (longtail.data.text, longtail.data.table)
+    .parquet  .arrow  .feather       texts with label names (longtail.data.arrow)
     .txt and like a model of texts   one text per line
     anything else, and -             one text file of the repository, or svmlight: `l1,l2 f:v f:v`
 
@@ -29,6 +30,7 @@ from sklearn.base import clone
 from longtail import folder
 from longtail.data import files, npz, text, xmc
 from longtail.data.align import align
+from longtail.data.arrow import arrow_records
 from longtail.data.dataset import Dataset
 from longtail.data.files import PathLike
 from longtail.data.label_names import warn_if_joined
@@ -38,17 +40,10 @@ from longtail.data.text import Record, Source
 from longtail.data.text_features import TextFeatures
 from longtail.errors import DataError, DataWarning, InputError
 
-TEXT_FORMATS = ("jsonl", "json", "csv", "tsv", "txt")
+TEXT_FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "parquet", "arrow")
 FORMATS = ("dataset", "xmc", "split", "npz", *TEXT_FORMATS)
-_ENDINGS = {
-    ".npz": "npz",
-    ".npy": "npz",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-}
+_ENDINGS = {f".{form}": form for form in ("npz", *TEXT_FORMATS) if form != "txt"}
+_ENDINGS |= {".npy": "npz", ".ndjson": "jsonl", ".feather": "arrow"}
 _PAIRS = ("split", "npz")
 _HEADER_OF_TWO = re.compile(rb"\s*\d+\s+\d+\s*")
 _VECTOR = re.compile(rb"\s*\d+\s+\d+(\s+\d+)?\s*|[\d,]*(\s+\d+:[-+.\deE]+)+\s*")
@@ -72,14 +67,14 @@ def read(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> Dataset:
-    """Read a dataset; plain, gzip and xz files, and `-` for standard input.
+    """Read a dataset; plain, gzip, xz and zstd files, and `-` for standard input.
 
     Parameters
     ----------
     path : the data file, or a folder that `Dataset.save` wrote.
     labels : the second file of a split or .npz pair. May be absent with `like`, for rows to predict for.
-    format : "dataset", "xmc" (also svmlight), "split", "npz", "jsonl", "json", "csv", "tsv" or "txt" (one text per
-        line); None infers it from the path.
+    format : "dataset", "xmc" (also svmlight), "split", "npz", "jsonl", "json", "csv", "tsv", "txt" (one text per line),
+        "parquet" or "arrow"; None infers it from the path.
     like : a Dataset or model whose columns the result must have. Texts are transformed by its text features, and labels
         are matched by its names (unknown ones are dropped, with one DataWarning). Vectors with fewer columns get
         empty ones.
@@ -171,7 +166,7 @@ def _guess(path: PathLike, labels: PathLike | None, *, texts: bool) -> str:
     if os.fspath(path) == "-":
         return "jsonl" if texts else "xmc"
     name = os.path.basename(os.fspath(path)).lower()
-    ending = os.path.splitext(name.removesuffix(".gz").removesuffix(".xz"))[1]
+    ending = os.path.splitext(name.removesuffix(".gz").removesuffix(".xz").removesuffix(".zst"))[1]
     if ending == ".txt" and texts and labels is None and not _looks_like_vectors(path):
         return "txt"
     return _ENDINGS.get(ending, "xmc" if labels is None else "split")
@@ -239,6 +234,8 @@ def _records(
 ) -> Iterator[Record]:
     if form in ("json", "jsonl"):
         return text.json_records(source, waiting=waiting)
+    if form in ("parquet", "arrow"):
+        return arrow_records(source, form, label_separator=label_separator)
     if form == "txt":
         return text.plain_records(source, waiting=waiting)
     usual = "," if form == "csv" else "\t"
