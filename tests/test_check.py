@@ -224,7 +224,7 @@ def test_an_estimator_remembers_the_number_of_features():
     check.feature_matrix(DENSE, estimator=estimator, reset=True)
     assert estimator.n_features_in_ == 3
     assert_canonical(check.feature_matrix(sp.csc_array(DENSE), estimator=estimator), DENSE)
-    with pytest.raises(InputError, match="X has 2 features, but BaseEstimator is expecting 3 features as input"):
+    with pytest.raises(InputError, match=r"is expecting 3 features as input; make it with .* like=model\)"):
         check.feature_matrix(DENSE[:, :2], estimator=estimator)
 
 

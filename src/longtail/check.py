@@ -113,7 +113,12 @@ def _is_missing(value: Any) -> bool:
 
 def _input_error(error: ValueError) -> InputError:
     """scikit-learn's message as an InputError, on one line."""
-    return error if isinstance(error, InputError) else InputError(" ".join(str(error).split()))
+    if isinstance(error, InputError):
+        return error
+    message = " ".join(str(error).split())
+    if message.endswith("features as input."):
+        message = f"{message[:-1]}; make it with the columns of the training data: read(path, like=model), or texts"
+    return InputError(message)
 
 
 # --- Y ---------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ disk cache does not notice edits in other files, so a kernel calls only kernels 
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -25,8 +27,20 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     try:
         compiled = numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
     except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
+        _warn_of_no_cache()
         compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
     return compiled
+
+
+@functools.cache
+def _warn_of_no_cache() -> None:
+    """Once per process, whatever the number of kernels."""
+    warnings.warn(
+        "kernels are compiled at every start, which takes seconds: neither the folder of the package nor the cache of "
+        "the user can be written; set the environment variable NUMBA_CACHE_DIR to a folder that can",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def reordering_kernel(function: Callable[..., Any]) -> Callable[..., Any]:

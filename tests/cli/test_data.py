@@ -47,3 +47,12 @@ def test_split_needs_a_place(run, files):
         2,
         "Error: --split needs --save FOLDER, which says where the two parts go\n",
     )
+
+
+def test_saved_data_is_replaced_only_if_asked_for(run, files, tmp_path):
+    for words in (["--save", tmp_path / "a"], ["--save", tmp_path / "b", "--split", "0.5"]):
+        assert run("data", files / "train.txt", *words).exit_code == 0
+        result = run("data", files / "train.txt", *words)
+        assert result.exit_code == 1
+        assert result.stderr.endswith("holds data already; add --force to replace it, or choose another folder\n")
+        assert run("data", files / "train.txt", *words, "--force").exit_code == 0

@@ -21,7 +21,7 @@ from tests.cli.conftest import process
         (
             ["train", "x", "m", "--C", "-1"],
             1,
-            "The 'C' parameter of OneVsAll must be a number above 0. Got -1.0 instead.",
+            "--C must be a number above 0. Got -1.0 instead.",
         ),
         (["inspect", "absent"], 1, "absent: does not exist; a model is a folder with a model.json"),
         (["predict", "absent", "x"], 1, "absent: does not exist; a model is a folder with a model.json"),
@@ -35,7 +35,7 @@ from tests.cli.conftest import process
         (
             ["train", "x", "m", "--text-norm", "l3"],
             1,
-            "The 'norm' parameter of TextFeatures must be one of 'l2', 'l1', 'none'. Got 'l3' instead.",
+            "--text-norm must be one of 'l2', 'l1', 'none'. Got 'l3' instead.",
         ),
     ],
 )

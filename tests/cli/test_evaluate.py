@@ -70,3 +70,21 @@ def test_wrong_ks(run, files, models, ks):
     result = run("evaluate", models / "vectors", files / "test.txt", "--ks", ks)
     message = f"Error: --ks takes whole numbers from 1, such as 1,3,5, but got {ks!r}\n"
     assert (result.exit_code, result.stderr) == (2, message)
+
+
+def test_the_split_layout_has_labels_of_its_own_for_train_and_test(good, run, models, tmp_path):
+    rows = [(i % 6, (i + 1) % 6) for i in range(12)]
+    features = [f"{a}:1 {b}:1\n" for a, b in rows]
+    for name, n in (("train", 12), ("test", 6)):
+        (tmp_path / f"{name}_X.txt").write_text(f"{n} 13\n" + "".join(features[:n]))
+        (tmp_path / f"{name}_Y.txt").write_text(f"{n} 6\n" + "".join(features[:n]))
+    words = ("evaluate", models / "vectors", tmp_path / "test_X.txt", "--labels", tmp_path / "test_Y.txt", "--json")
+    train = ("--train", tmp_path / "train_X.txt")
+    found = json.loads(good(*words, *train, "--train-labels", tmp_path / "train_Y.txt"))
+    assert "PSP@1" in found["overall"]
+    result = run(*words, *train)
+    assert result.exit_code == 1
+    assert result.stderr.endswith("if they are in a file of their own: --train-labels\n")
+    (tmp_path / "filter.txt").write_text("".join(f"{i} {label}\n" for i, pair in enumerate(rows[:6]) for label in pair))
+    filtered = json.loads(good(*words, "--filter", tmp_path / "filter.txt"))
+    assert filtered["overall"]["P@1"] == 0 < found["overall"]["P@1"]

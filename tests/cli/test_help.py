@@ -19,8 +19,8 @@ from longtail.methods import METHODS
 from tests.cli.conftest import PROGRAM, environment
 
 VERBS = (
-    "train", "runs", "predict", "evaluate", "inspect", "explain", "thresholds", "rules", "tune", "data", "serve",
-    "warmup", "demo",
+    "train", "runs", "predict", "evaluate", "inspect", "explain", "thresholds", "rules", "tune", "compare", "data",
+    "serve", "warmup", "demo",
 )  # fmt: skip
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "rich", "matplotlib")
 
@@ -35,6 +35,22 @@ def test_help_names_every_verb(good):
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help(good, verb):
     assert good(verb, "--help").startswith(f"Usage: longtail {verb} ")
+
+
+def test_usage_lines_agree_with_the_documentation(good):
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
+    for verb in VERBS:
+        usage = good(verb, "--help").splitlines()[0]
+        assert not re.search(r"[{}]| \[?[a-z]+\]?$", usage), usage
+    assert good("train", "--help").startswith("Usage: longtail train [OPTIONS] DATA MODEL\n")
+    assert "`longtail train DATA MODEL`" in page
+
+
+def test_method_lists_its_values(good):
+    out = " ".join(good("train", "--help").split())
+    assert "--method NAME one-vs-all, pd-sparse, memoir or mach. [default: one-vs-all]" in out
+    assert list(METHODS) == ["one-vs-all", "pd-sparse", "memoir", "mach"]
+    assert "--warm-start" not in good("train", "--method", "mach", "--help")  # no command has an earlier fit
 
 
 def test_version(good):
@@ -105,7 +121,7 @@ def test_a_new_method_needs_no_new_line_here(good, run, files, tmp_path, monkeyp
     loaded = lt.load(tmp_path / "model")
     assert (type(loaded), loaded.patience, loaded.eager) == (Slow, 7, True)
     result = run("train", files / "train.txt", tmp_path / "m2", "--method", "slow", "--patience", "0")
-    assert result.stderr.startswith("Error: The 'patience' parameter of Slow must be a whole number of at least 1")
+    assert result.stderr.startswith("Error: --patience must be a whole number of at least 1")
     result = run("train", files / "train.txt", tmp_path / "m2", "--method", "slow", "--C", "1")
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: No such option: --C")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
+import sys
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import longtail as lt
@@ -92,3 +95,110 @@ def test_a_reader_that_goes_away_is_no_error(models, tmp_path):
     stderr = program.stderr.read()
     program.stderr.close()
     assert (program.wait(timeout=60), stderr) == (141, b"")
+
+
+# --- texts as they come, and other forms of output -------------------------------------------------------------------
+
+
+def test_standard_input_is_answered_line_by_line(models):
+    program = subprocess.Popen(
+        [*PROGRAM, "predict", models / "texts", "-", "-k", "1"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    for topic in ("cat", "drum"):
+        program.stdin.write(json.dumps({"id": topic, "text": topic}).encode() + b"\n")
+        program.stdin.flush()
+        answer = json.loads(program.stdout.readline())  # before the next line is written
+        assert (answer["id"], answer["labels"]) == (topic, [topic.upper()])
+    program.stdin.close()
+    assert program.stdout.read() == b""
+    program.stdout.close()
+    assert program.wait(timeout=60) == 0
+
+
+def test_named_fields_are_kept(good, run, models, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("id;lang;text\n7;en;cat one\n8;de;drum\n")
+    assert [(row["id"], row["labels"][0]) for row in rows(good("predict", models / "texts", path))] == [
+        ("7", "CAT"),
+        ("8", "DRUM"),
+    ]
+    assert [row["lang"] for row in rows(good("predict", models / "texts", path, "--keep", "lang"))] == ["en", "de"]
+    result = run("predict", models / "texts", path, "--keep", "author")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: {path}: found 'id', 'lang', 'text', but --keep asks for 'author'\n",
+    )
+    assert run("predict", models / "texts", path, "--keep", "labels").exit_code == 2
+
+
+def test_csv_and_parquet(good, run, models, tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": 7, "text": "cat"}\n{"id": 8, "text": "drum"}\n')
+    words = ("predict", models / "texts", tmp_path / "a.jsonl", "-k", "2")
+    expected = rows(good(*words))
+    good(*words, "--output", tmp_path / "out.csv")
+    with open(tmp_path / "out.csv", newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["id"] for row in found] == ["7", "8"]
+    assert [row["labels"].split("|") for row in found] == [row["labels"] for row in expected]
+    assert [list(map(float, row["scores"].split("|"))) for row in found] == [row["scores"] for row in expected]
+    assert good(*words, "--output-format", "csv") == (tmp_path / "out.csv").read_text()
+    good(*words, "--output", tmp_path / "out.parquet")
+    table = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [(row["id"], row["labels"]) for row in table] == [(str(row["id"]), row["labels"]) for row in expected]
+    assert run(*words, "--output-format", "parquet").exit_code == 2
+    assert run(*words, "--output-format", "xls").stderr.startswith("Error: --output-format takes jsonl, csv, parquet")
+
+
+def test_the_input_is_not_overwritten(run, models, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "cat"}\n')
+    result = run("predict", models / "texts", path, "--output", tmp_path / "." / "a.jsonl")
+    assert (result.exit_code, path.read_text()) == (2, '{"text": "cat"}\n')
+    assert "which would be lost" in result.stderr
+
+
+def test_plain_texts_and_a_text_in_place_of_a_file(good, run, models, tmp_path):
+    (tmp_path / "a.txt").write_text("a cat\nthe drum\n")
+    assert [row["labels"][0] for row in rows(good("predict", models / "texts", tmp_path / "a.txt"))] == ["CAT", "DRUM"]
+    (tmp_path / "a.json").write_text('["a cat", {"text": "the drum"}]')
+    assert [row["labels"][0] for row in rows(good("predict", models / "texts", tmp_path / "a.json"))] == ["CAT", "DRUM"]
+    result = run("predict", models / "texts", "a cat")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        f"Error: there is no file 'a cat'; for one text, write: longtail predict {models / 'texts'} --text 'a cat'\n",
+    )
+
+
+def test_features_alone_and_pairs_to_leave_out(good, run, models, tmp_path):
+    (tmp_path / "X.txt").write_text("2 13\n3:1\n2:1\n")
+    words = ("predict", models / "vectors", tmp_path / "X.txt", "-k", "6")
+    before = rows(good(*words))
+    assert [row["labels"][0] for row in before] == [3, 2]
+    (tmp_path / "filter.txt").write_text("0 3\n")
+    after = rows(good(*words, "--filter", tmp_path / "filter.txt"))
+    assert after[0]["labels"] == [label for label in before[0]["labels"] if label != 3]
+    assert after[1] == before[1]
+    (tmp_path / "filter.txt").write_text("0 3\n2 1\n")
+    result = run(*words, "--filter", tmp_path / "filter.txt")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"Error: {tmp_path / 'filter.txt'}, line 2: found row 2 and label 1, expected less than 2 rows and 6 labels\n",
+    )
+
+
+def test_a_line_now_and_then_where_there_is_no_terminal(run, files, models, monkeypatch):
+    monkeypatch.setattr("longtail.cli.progress.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("longtail.cli.reading.ROWS", 10)
+    words = ("predict", models / "vectors", files / "test.txt", "-k", "1")
+    assert run(*words).stderr == "Predicting: 10 of 18 rows\nPredicting: 18 rows\n"
+    assert run("--quiet", *words).stderr == ""
+
+
+def test_python_m_longtail():
+    shown = subprocess.run(
+        [sys.executable, "-m", "longtail", "--version"], capture_output=True, text=True, env=environment()
+    )
+    assert shown.stdout == f"longtail {lt.__version__}\n"

@@ -112,3 +112,14 @@ def test_ctrl_c_leaves_no_model_or_the_old_one(many_labels, models, tmp_path, ol
 
 def _contents(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_tables_survive_a_terminal_of_windows(files, models):
+    words = [*PROGRAM, "evaluate", models / "texts", files / "test.jsonl"]
+    shown = subprocess.run(words, capture_output=True, check=True, env=environment(PYTHONIOENCODING="cp1252"))
+    out = shown.stdout.decode("cp1252")
+    assert "\\u" not in out
+    assert "-----" in out
+    assert "µs per row" in out
+    ascii_only = subprocess.run(words, capture_output=True, check=True, env=environment(PYTHONIOENCODING="ascii"))
+    assert b"us per row" in ascii_only.stdout

@@ -138,3 +138,50 @@ def test_ctrl_c_while_saving_leaves_nothing(run, files, tmp_path, monkeypatch, m
     result = run("train", files / "train.txt", tmp_path / "new" / "model")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Interrupted.\n")
     assert not (tmp_path / "new" / "model").exists()
+
+
+# --- files as people have them ---------------------------------------------------------------------------------------
+
+
+def test_a_european_table_is_read_and_a_wrong_column_explained(run, tmp_path):
+    path = tmp_path / "a.csv"
+    rows = [f"{i};{'rot' if i % 2 else 'grün'} {i};{'A|R' if i % 2 else 'A|G'}" for i in range(8)]
+    path.write_bytes("\n".join(["Nr;Titel;Tags", *rows]).encode("cp1252"))
+    result = run("train", path, tmp_path / "model")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        f'Error: {path}, line 1: found the columns "Nr", "Titel", "Tags" (divided at ";"), expected a column "text"; '
+        'name the column of the texts with text_field (--text-field), perhaps "Titel"'
+    )
+    result = run("train", path, tmp_path / "model", "--text-field", "Nr,Titel", "--labels-field", "Tags", "--json")
+    assert (result.exit_code, json.loads(result.stdout)["labels"]) == (0, 3)
+    assert result.stderr == (
+        f"Warning: {path}, line 2: is not UTF-8; read as Windows-1252 (cp1252). If letters are wrong, set encoding "
+        "(--encoding)\n"
+    )
+
+
+def test_training_without_labels_is_an_error(run, tmp_path):
+    (tmp_path / "a.csv").write_text("text,tags\na b,x\nc d,y\n")
+    result = run("train", tmp_path / "a.csv", tmp_path / "model")
+    assert result.exit_code == 1
+    assert 'perhaps "tags"' in result.stderr
+    assert "has no labels: none of its 2 rows has one, so there is nothing to learn" in result.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_names_that_fit_no_label_are_an_error_unless_asked_for(run, tmp_path):
+    lines = [json.dumps({"text": f"word{i % 3} more", "labels": [i % 3, "x"]}) for i in range(12)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "names.txt").write_text("x\nother\n")
+    words = ("train", tmp_path / "a.jsonl", tmp_path / "model", "--label-names", tmp_path / "names.txt")
+    result = run(*words)
+    assert result.exit_code == 1
+    assert "12 of 24 label uses are not among the 2 label names: found '0', '1', '2'" in result.stderr
+    assert run(*words, "--drop-unknown").exit_code == 0
+
+
+def test_help_tells_the_defaults_of_reading(good):
+    out = " ".join(good("train", "--help").split())
+    for default in ("text", "labels", "|"):
+        assert f"[default: {default}]" in out

@@ -32,7 +32,25 @@ def words(line: bytes) -> list[tuple[int, bytes]]:
 
 def xmc(path: str, content: bytes, *, zero_based: bool = True, max_line: int = 64 << 20) -> tuple:
     """Shape, rows of (feature, value) and rows of labels; or the DataError that the fast reader must raise."""
-    lines = split(path, content, max_line)
+    kept, numbers = [], []
+    for number, line in enumerate(split(path, content, max_line), 1):
+        bare = line.partition(b"#")[0]
+        if isinstance(line, _TooLong) or b"#" not in line:
+            kept.append(line)
+        elif bare.strip(b" \t"):
+            kept.append(bare + b" " * (len(line) - len(bare)))
+        else:
+            continue
+        numbers.append(number)
+    try:
+        return xmc_lines(path, kept, zero_based)
+    except DataError as error:
+        line = None if error.line is None else numbers[error.line - 1]
+        raise DataError(error.path, error.reason, line=line, column=error.column) from None
+
+
+def xmc_lines(path: str, lines: list[bytes], zero_based: bool) -> tuple:
+    """The rows of lines without comments."""
     header = None
     if lines:
         found = words(lines[0])

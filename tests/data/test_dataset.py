@@ -17,7 +17,8 @@ from sklearn.exceptions import NotFittedError
 from longtail import folder, sealed
 from longtail.data.dataset import Dataset
 from longtail.data.text_features import TextFeatures
-from longtail.errors import InputError, ModelError
+from longtail.errors import DataWarning, InputError, ModelError
+from longtail.methods import OneVsAll
 
 NOT_FINITE = "X contains NaN or infinity (or a value beyond float32); every feature value is a finite number"
 NO_INDICATOR = (
@@ -203,6 +204,35 @@ def test_select_keeps_rows_texts_and_columns_together():
     assert data.select([]).n_samples == 0
     with pytest.raises(InputError, match="rows cannot be selected from 4"):
         data.select([4])
+
+
+def test_a_dataset_has_a_length_and_parts():
+    data = texts_and_names()
+    assert len(data) == 4
+    assert data[1:3].texts == data[[1, 2]].texts == data[np.array([False, True, True, False])].texts
+    assert data[-1].texts == ["the third"]
+    assert [row.texts[0] for row in data] == data.texts
+    with pytest.raises(IndexError, match="row 4 was asked for, but there are 4 rows"):
+        data[4]
+
+
+def test_test_texts_get_the_columns_of_the_training_texts():
+    train = texts_and_names()
+    with pytest.warns(DataWarning, match=r"labels: 1 unknown label\(s\) dropped, 2 of 3 uses: 'new'"):
+        test = Dataset.from_texts(["a text", "other"], [["b", "new"], ["new"]], like=train)
+    assert test.text_features is train.text_features
+    assert test.label_names.tolist() == train.label_names.tolist()
+    assert test.Y.toarray().tolist() == [[0, 1, 0], [0, 0, 0]]
+    clf = OneVsAll().fit(train)
+    assert Dataset.from_texts(["a text"], [["b"]], like=clf.model_).X.shape == (1, train.n_features)
+    with pytest.raises(InputError, match="got like and text_features or label_names"):
+        Dataset.from_texts(["a"], [[]], like=train, label_names=["b"])
+    with pytest.raises(InputError, match="2 of 2 label uses are not among the 1 label names"):
+        Dataset.from_texts(["a", "b"], [["x"], ["y"]], label_names=["b"])
+    with pytest.warns(DataWarning, match="2 of 2 uses"):
+        Dataset.from_texts(["a", "b"], [["x"], ["y"]], label_names=["b"], drop_unknown=True)
+    with pytest.raises(InputError, match="like has no text features"):
+        Dataset.from_texts(["a"], [[]], like=numbered(2))
 
 
 def numbered(n: int) -> Dataset:

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
@@ -179,11 +182,183 @@ def test_label_names_fix_the_labels_of_texts(put):
         [1, 0, 0, 0],
     ]
     with pytest.warns(DataWarning) as seen:
-        data = lt.read(path, label_names=put("names", "plant\n"))
+        data = lt.read(path, label_names=put("names", "plant\n"), drop_unknown=True)
     assert data.Y.toarray().tolist() == [[0], [1]]
     assert [str(warning.message) for warning in seen] == [
         f"{path}: 2 unknown label(s) dropped, 2 of 3 uses: '7', 'fruit'"
     ]
+
+
+def test_label_names_that_drop_many_labels_are_an_error(put):
+    path = put("train.jsonl", "".join(f'{{"text": "word{i}", "labels": [{i % 3}]}}\n' for i in range(30)))
+    with pytest.raises(InputError) as error:
+        lt.read(path, label_names=["zero", "one", "two"])
+    assert str(error.value) == (
+        f"{path}: 30 of 30 label uses are not among the 3 label names: found '0', '1', '2', expected names such as "
+        "'zero', 'one', 'two'; the labels are numbers and the names are not; leave out label_names (--label-names), "
+        "correct them, or set drop_unknown (--drop-unknown)"
+    )
+    rare = put("rare.jsonl", path.read_text() + '{"text": "word", "labels": ["new"]}\n')
+    with pytest.warns(DataWarning, match=r"1 unknown label\(s\) dropped, 1 of 31 uses: 'new'"):
+        assert lt.read(rare, label_names=["0", "1", "2"]).n_samples == 31
+
+
+# --- files as people have them ---------------------------------------------------------------------------------------
+
+
+def test_a_table_of_a_european_spreadsheet(put):
+    path = put("a.csv", "\ufeffNr;Titel;Schlagwörter\r\n1;rote Äpfel, 2,5 kg;Obst|Rot\r\n2;Öl;Küche\r\n")
+    how = {"text_field": "Titel", "labels_field": "Schlagwörter"}
+    data = lt.read(path, **how)
+    assert data.texts == ["rote Äpfel, 2,5 kg", "Öl"]
+    assert data.label_names.tolist() == ["Küche", "Obst", "Rot"]
+    windows = put("b.csv", path.read_text(encoding="utf-8-sig").encode("cp1252"))
+    with pytest.warns(DataWarning, match="line 1: is not UTF-8; read as Windows-1252") as seen:
+        assert lt.read(windows, **how).texts == data.texts
+    assert len(seen) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lt.read(windows, **how, encoding="cp1252", delimiter=";").texts == data.texts
+
+
+def test_labels_in_an_unnamed_column(put):
+    with pytest.warns(DataWarning) as seen:
+        data = lt.read(put("a.csv", "text;Tags\na b;x\nc d;y\n"))
+    assert data.n_labels == 0
+    assert [str(warning.message) for warning in seen] == [
+        f'{put("a.csv", "")}: found "text", "Tags", but no "labels", so the texts have no labels; '
+        'name their field with labels_field (--labels-field), perhaps "Tags"'
+    ]
+
+
+@pytest.mark.parametrize("sign", [";", ",", "|"])
+def test_a_wrong_label_separator_is_noticed(put, sign):
+    rows = [f'"text {i}"\t"{sign.join(map(str, (i % 12, (i // 12 + 5) % 12, 11)))}"\n' for i in range(40)]
+    path = put("a.tsv", "text\tlabels\n" + "".join(rows))
+    with pytest.warns(DataWarning) as seen:
+        wrong = lt.read(path, label_separator="#")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        right = lt.read(path, label_separator=sign)
+    assert (wrong.n_labels, right.n_labels) == (len(set(wrong.label_names)), 12)
+    assert [str(warning.message) for warning in seen] == [
+        f'{path}: no row has more than one label, but 40 of 40 contain "{sign}". Divided there, they are 12 labels in '
+        f'place of {wrong.n_labels}; if that is meant, set label_separator (--label-separator) to "{sign}"'
+    ]
+
+
+def test_names_with_commas_are_no_mistake(put):
+    content = "".join(f'{{"text": "t", "labels": ["Place {i % 5}, Country {i % 5}"]}}\n' for i in range(20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lt.read(put("a.jsonl", content)).n_labels == 5
+
+
+def test_plain_texts_for_a_model_of_texts(put):
+    train = lt.read(put("train.jsonl", TRAIN))
+    data = lt.read(put("a.txt", "green apple\n1 of 2\n"), like=train)
+    assert data.texts == ["green apple", "1 of 2"]
+    assert lt.read(put("a.dat", "green apple\n"), like=train, format="txt").texts == ["green apple"]
+    assert lt.read(put("a.json", '["green apple", {"text": "x"}]'), like=train).texts == ["green apple", "x"]
+
+
+def test_parquet_and_arrow(tmp_path):
+    texts = ["red apple", "green leaf"]
+    columns = {"id": [1, 2], "text": texts, "labels": [["fruit", "red"], []], "joined": ["a;b", ""], "class": [7, 8]}
+    table = pa.table(columns)
+    pq.write_table(table, tmp_path / "a.parquet")
+    pa.feather.write_feather(table, tmp_path / "a.feather")
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as stream:
+        stream.write_table(table)
+    for name in ("a.parquet", "a.feather", "a.arrow"):
+        data = lt.read(tmp_path / name)
+        assert data.texts == texts
+        assert data.label_names.tolist() == ["fruit", "red"]
+        assert data.Y.toarray().tolist() == [[1, 1], [0, 0]]
+        joined = lt.read(tmp_path / name, labels_field="joined", label_separator=";")
+        assert joined.label_names.tolist() == ["a", "b"]
+        assert lt.read(tmp_path / name, labels_field="class").label_names.tolist() == ["7", "8"]
+        with pytest.raises(DataError, match=r'found the columns "id", .*, expected a column "body"; .*--text-field'):
+            lt.read(tmp_path / name, text_field="body")
+        with pytest.raises(DataError, match=r'row 1: found a value of type int in the column "id", expected a string'):
+            lt.read(tmp_path / name, text_field="id")
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / f"cut-{name}").write_bytes(content[: len(content) // 2])
+        with pytest.raises(DataError, match=r"is not a valid (parquet|arrow) file"):
+            lt.read(tmp_path / f"cut-{name}")
+    with pytest.raises(DataError, match="cannot be opened"):
+        lt.read(tmp_path / "absent.parquet")
+
+
+def test_zstd(put):
+    packed = pa.compress(TRAIN.encode(), codec="zstd", asbytes=True)
+    data = lt.read(put("train.jsonl.zst", packed))
+    assert data.texts == ["red apple", "green leaf"]
+    assert lt.read(put("two.jsonl.zst", packed + packed)).texts == 2 * data.texts
+    assert lt.read(put("a.txt.zst", pa.compress(XMC.encode(), codec="zstd", asbytes=True))).Y.toarray().tolist() == Y
+    for damaged in (packed[:-9], packed[:20] + b"xx" + packed[22:]):
+        with pytest.raises(DataError, match=r"the zstd data is (damaged|cut off)"):
+            lt.read(put("cut.jsonl.zst", damaged))
+    bomb = pa.compress(b" " * (64 << 20), codec="zstd", asbytes=True)
+    with pytest.raises(DataError, match="like a decompression bomb"):
+        lt.read(put("bomb.jsonl.zst", bomb))
+
+
+def test_comments_of_svmlight(put):
+    text = "# made by hand\r\n  # and more\n3 4 3\n0,2 0:1 3:0.5 # first\n 1:2\n# no row\n1 2:-1#last\n#"
+    for content in (text, "\ufeff" + text):
+        data = lt.read(put("a.svm", content))
+        assert (data.X.toarray() == X).all()
+        assert data.Y.toarray().tolist() == Y
+
+
+def test_features_alone_are_read_like_a_model(put, tmp_path):
+    model = Model(4, 3)
+    data = lt.read(put("X.txt", "2 3\n0:1\n2:2\n"), like=model)
+    assert (data.X.shape, data.Y.shape, data.Y.nnz) == ((2, 4), (2, 3), 0)
+    assert (lt.read(tmp_path / "X.txt", like=model, format="split").X != data.X).nnz == 0
+    sp.save_npz(tmp_path / "X.npz", sp.csr_array(X))
+    assert lt.read(tmp_path / "X.npz", like=model).Y.shape == (3, 3)
+
+
+def test_dense_arrays(tmp_path):
+    np.save(tmp_path / "X.npy", np.array(X))
+    np.save(tmp_path / "Y.npy", np.array(Y))
+    np.save(tmp_path / "classes.npy", np.array([2, 0, 1]))
+    sp.save_npz(tmp_path / "Y.npz", sp.csr_array(Y))
+    for labels in ("Y.npy", "Y.npz"):
+        data = lt.read(tmp_path / "X.npy", tmp_path / labels)
+        assert (data.X.toarray() == X).all()
+        assert data.Y.toarray().tolist() == Y
+    assert lt.read(tmp_path / "X.npy", tmp_path / "classes.npy").Y.toarray().tolist() == [
+        [0, 0, 1], [1, 0, 0], [0, 1, 0],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([["a"]]), "found <U1, expected an array of numbers; write it with numpy.save"),
+        (np.array([{}]), "is not an array of numbers in a .npy file: Array can't be memory-mapped"),
+        (np.ones(3), "found an array of shape (3,), expected rows and columns"),
+        (np.array([[np.nan]]), "found NaN or infinity, expected finite numbers; replace missing values"),
+    ],
+)
+def test_arrays_that_cannot_be_read(tmp_path, array, message):
+    np.save(tmp_path / "X.npy", array)
+    with pytest.raises(DataError) as error:
+        lt.read(tmp_path / "X.npy", like=Model(1, 1))
+    assert str(error.value).startswith(f"{tmp_path / 'X.npy'}: {message}")
+    np.save(tmp_path / "X.npy", np.eye(2))
+    np.save(tmp_path / "Y.npy", -np.eye(2))
+    with pytest.raises(DataError, match="found a negative entry, expected zeros and ones"):
+        lt.read(tmp_path / "X.npy", tmp_path / "Y.npy")
+    np.save(tmp_path / "Y.npy", np.array([0.5, 1]))
+    with pytest.raises(DataError, match="found a 1-d array of float64, expected whole numbers from 0"):
+        lt.read(tmp_path / "X.npy", tmp_path / "Y.npy")
+    (tmp_path / "X.npy").write_bytes(b"not NumPy")
+    with pytest.raises(DataError, match=r"is not an array of numbers in a .npy file"):
+        lt.read(tmp_path / "X.npy", like=Model(2, 2))
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -331,13 +506,14 @@ def test_what_cannot_be_read(put, tmp_path):
     cases: list[tuple[type, str, tuple, dict]] = [
         (
             InputError,
-            "format must be one of dataset, xmc, split, npz, jsonl, csv, tsv, but is 'xls'",
+            "format must be one of dataset, xmc, split, npz, jsonl, json, csv, tsv, txt, parquet, arrow, but is 'xls'",
             (vectors,),
             {"format": "xls"},
         ),
         (
             InputError,
-            f"{tmp_path / 'X.npz'} holds features only; give the file of labels, too: read(features, labels)",
+            f"{tmp_path / 'X.npz'} holds features only; give the file of labels, too: read(features, labels) "
+            "(--labels FILE). Only with like, as for prediction, labels may be absent",
             (tmp_path / "X.npz",),
             {},
         ),

@@ -14,17 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longtail.data import table as tables
 from longtail.data import text
-from longtail.errors import DataError
+from longtail.errors import DataError, DataWarning
 
 
 def jsonl(path: Path, **fields) -> text.Texts:
-    return text.read_jsonl(path, **({"text_field": "text", "labels_field": "labels"} | fields))
+    return text.collected(text.json_records(text.Source(path, **fields)))
 
 
 def table(path: Path, **fields) -> text.Texts:
-    usual = {"delimiter": ",", "text_field": "text", "labels_field": "labels", "label_separator": "|"}
-    return text.read_table(path, **(usual | fields))
+    how = {"usual": ",", "label_separator": "|"}
+    how |= {name: fields.pop(name) for name in ("usual", "delimiter", "label_separator") if name in fields}
+    return text.collected(tables.table_records(text.Source(path, **fields), **how))
 
 
 def written(path: Path, content: str | bytes) -> Path:
@@ -64,6 +66,7 @@ def test_packed_files_and_standard_input(tmp_path, monkeypatch):
     assert str(error.value) == "<stdin>, line 2: found a number, expected one object per line"
 
 
+NAME_IT = "; name the field of the text with text_field (--text-field)"
 GOOD = '{"text": "a", "labels": ["x"]}\n'
 
 
@@ -81,8 +84,8 @@ GOOD = '{"text": "a", "labels": ["x"]}\n'
         ("null", ", line 2: found null, expected one object per line"),
         ('"text"', ", line 2: found a string, expected one object per line"),
         ("true", ", line 2: found true, expected one object per line"),
-        ('{"labels": ["x"]}', ', line 2: found "labels" in the object, expected a field "text"'),
-        ("{}", ', line 2: found nothing in the object, expected a field "text"'),
+        ('{"labels": ["x"]}', ', line 2: found "labels" in the object, expected a field "text"' + NAME_IT),
+        ("{}", ', line 2: found nothing in the object, expected a field "text"' + NAME_IT),
         ('{"text": null}', ', line 2: found null in the field "text", expected a string'),
         ('{"text": 3}', ', line 2: found a number in the field "text", expected a string'),
         ('{"text": ["a"]}', ', line 2: found a list in the field "text", expected a string'),
@@ -119,7 +122,7 @@ GOOD = '{"text": "a", "labels": ["x"]}\n'
             ', line 2: found the escape \\udfff in the field "labels", which is no character',
         ),
         ('{"text": "a\\u0000b"}', ', line 2: found the escape \\u0000 in the field "text", which is no character'),
-        ('{"\\ud800": 1}', ', line 2: found "?" in the object, expected a field "text"'),
+        ('{"\\ud800": 1}', ', line 2: found "?" in the object, expected a field "text"' + NAME_IT),
         ('{"text": "a", "id": ' + "9" * 5000 + "}", ", line 2: found a number of too many digits"),
         ('{"text": "a\0b"}', ", line 2, column 12: found a NUL byte, expected UTF-8 text"),
         ('{"text": "ä\n'.encode("latin-1"), ", line 2, column 11: found the byte 0xe4, expected UTF-8 text"),
@@ -153,7 +156,10 @@ def test_an_object_with_very_many_fields_is_read_in_linear_time(tmp_path):
     with pytest.raises(DataError) as error:
         jsonl(path)
     found = ", ".join(f'"f{i}"' for i in range(8))
-    assert str(error.value) == f'{path}, line 1: found {found}, 199992 more in the object, expected a field "text"'
+    assert (
+        str(error.value)
+        == f'{path}, line 1: found {found}, 199992 more in the object, expected a field "text"' + NAME_IT
+    )
 
 
 def test_utf_16_is_refused(tmp_path):
@@ -187,6 +193,7 @@ def test_json_lines_written_by_anyone_are_read(tmp_path_factory, rows):
         assert jsonl(path) == ([words for words, _ in rows], [[str(name) for name in labels] for _, labels in rows])
 
 
+@pytest.mark.filterwarnings("ignore:.*read as Windows-1252")
 @settings(deadline=None, max_examples=200)
 @given(st.binary(max_size=60), st.sampled_from([jsonl, table]))
 def test_any_bytes_are_read_or_refused(tmp_path_factory, content, read):
@@ -234,7 +241,16 @@ def test_packed_tables_and_long_fields(tmp_path):
     [
         ("", ', line 1: found nothing in the header, expected a column "text"'),
         ("\ntext,labels\n", ', line 1: found nothing in the header, expected a column "text"'),
-        ("id,body\n1,a\n", ', line 1: found "id", "body" in the header, expected a column "text"'),
+        (
+            "id,body\n1,a long one\n",
+            ', line 1: found the columns "id", "body" (divided at ","), expected a column "text"; '
+            'name the column of the texts with text_field (--text-field), perhaps "body"',
+        ),
+        (
+            "Nr;Text;Tags\n1;a;b\n",
+            ', line 1: found the columns "Nr", "Text", "Tags" (divided at ";"), expected a column "text"; '
+            'name the column of the texts with text_field (--text-field), perhaps "Text"',
+        ),
         ("text,text\na,b\n", ', line 1: found the column "text" 2 times in the header'),
         ("text,labels,labels\na,b,c\n", ', line 1: found the column "labels" 2 times in the header'),
         ('text,labels\n"a\nb",x\nc\n', ", line 4: found 1 fields, expected 2 as in the header"),
@@ -247,7 +263,8 @@ def test_packed_tables_and_long_fields(tmp_path):
         ),
         ("text,labels\na,x||y\n", ', line 2: found an empty label name in "x||y", which is divided at "|"'),
         ("text,labels\na\0b,x\n", ", line 2, column 2: found a NUL byte, expected UTF-8 text"),
-        (b"text,labels\na\xff,x\n", ", line 2, column 2: found the byte 0xff, expected UTF-8 text"),
+        (b"text,labels\na\x81,x\n", ", line 2, column 2: found the byte 0x81, expected UTF-8 text"),
+        (b"text,labels\n\xc3\xa4,x\n\xe4,x", ", line 3, column 1: found the byte 0xe4, expected UTF-8 text"),
         (b"text,labels\n\xc3\xa4\xc3\xa4\xe4,x\n", ", line 2, column 3: found the byte 0xe4, expected UTF-8 text"),
     ],
 )
@@ -261,7 +278,7 @@ def test_hostile_tables(tmp_path, content, message):
 
 
 def test_a_forgotten_quote_does_not_swallow_a_big_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "MAX_FIELD_CHARACTERS", 1000)
+    monkeypatch.setattr(tables, "MAX_FIELD_CHARACTERS", 1000)
     path = written(tmp_path / "a.csv", 'text,labels\na,x\n"b,y\n' + "c,z\n" * 1000)
     with pytest.raises(DataError) as error:
         table(path)
@@ -284,6 +301,71 @@ def test_tables_written_by_the_csv_module_are_read(tmp_path_factory, rows):
         writer.writerow(["text", "labels"])
         writer.writerows((words, "|".join(labels)) for words, labels in rows)
     assert table(path) == ([words for words, _ in rows], [labels for _, labels in rows])
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|", ","])
+@pytest.mark.parametrize("usual", [",", "\t"])
+def test_the_sign_between_columns_is_found(tmp_path, sign, usual):
+    path = written(tmp_path / "a.csv", "\ufeffid,text,labels\r\n1,a; b,x\r\n".replace(",", sign).replace("; b", " b"))
+    assert table(path, usual=usual) == (["a b"], [["x"]])
+
+
+def test_a_given_sign_and_one_named_in_the_first_line(tmp_path):
+    assert table(written(tmp_path / "a.csv", 'sep=;\ntext;labels\n"a;b";x|y\n')) == (["a;b"], [["x", "y"]])
+    assert table(written(tmp_path / "a.csv", "text#labels\na,b#x\n"), delimiter="#") == (["a,b"], [["x"]])
+    with pytest.raises(ValueError, match="delimiter must be one character"):
+        table(tmp_path / "a.csv", delimiter="ab")
+
+
+def test_windows_1252_is_read_with_a_warning(tmp_path):
+    path = written(tmp_path / "a.csv", "text;labels\nGrün für 5 €;Öl\n".encode("cp1252"))
+    with pytest.warns(DataWarning, match=r"a.csv, line 2: is not UTF-8; read as Windows-1252 .*--encoding"):
+        assert table(path) == (["Grün für 5 €"], [["Öl"]])
+    assert table(path, encoding="cp1252") == (["Grün für 5 €"], [["Öl"]])
+    with pytest.raises(DataError, match="line 2, column 3: found the byte 0xfc, expected UTF-8 text"):
+        table(path, encoding="utf-8")
+    with pytest.raises(ValueError, match="encoding 'cp9999' is not known"):
+        table(path, encoding="cp9999")
+    with pytest.raises(ValueError, match="convert the file to UTF-8"):
+        table(path, encoding="utf-16")
+
+
+def test_several_columns_are_joined(tmp_path):
+    path = written(tmp_path / "a.csv", "title;abstract;labels\na;b;x\n")
+    assert table(path, text_field="title,abstract") == (["a\nb"], [["x"]])
+    with pytest.raises(DataError, match=r'expected a column "body"; .*, perhaps'):
+        table(path, text_field="title,body")
+    path = written(tmp_path / "a.jsonl", '{"title": "a", "abstract": "b"}\n')
+    assert jsonl(path, text_field="title, abstract") == (["a\nb"], [[]])
+
+
+# --- arrays and plain texts ------------------------------------------------------------------------------------------
+
+
+def test_a_json_array(tmp_path):
+    content = '[\n {"text": "a",\n  "labels": ["x"]},\n "b"\n]\n'
+    assert jsonl(written(tmp_path / "a.json", content)) == (["a", "b"], [["x"], []])
+    assert jsonl(written(tmp_path / "a.json", "[]")) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('[{"text": "a"},\n {"text": }]', ", line 2, column 11: is not valid JSON: Expecting value"),
+        ('[{"text": "a"}, 7]', ": entry 2 of the array: found a number, expected an object or a text"),
+        ('["\\u0000"]', ': entry 1 of the array: found the escape \\u0000 in the field "text", which is no character'),
+    ],
+)
+def test_hostile_arrays(tmp_path, content, message):
+    path = written(tmp_path / "a.json", content)
+    with pytest.raises(DataError) as error:
+        jsonl(path)
+    assert str(error.value) == f"{path}{message}"
+
+
+def test_plain_texts(tmp_path):
+    source = text.Source(written(tmp_path / "a.txt", "first one\r\n\nthird"))
+    assert text.collected(text.plain_records(source)) == (["first one", "", "third"], [[], [], []])
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ REFUSED = {
     "feature: +3": (in_row(b"+3:1"), 3, 7, f"found '+3:1', expected {FEATURE}"),
     "feature: empty": (in_row(b":1"), 3, 7, f"found ':1', expected {FEATURE}"),
     "feature: word": (in_row(b"qid:1"), 3, 7, f"found 'qid:1', expected {FEATURE}"),
-    "feature: comment": (in_row(b"# note"), 3, 7, f"found '#', expected {FEATURE}"),
+    "feature: after a comment": (HEADER + b"# note\n" + ROW + b"0 x:1 # 1\n", 4, 3, f"found 'x:1', expected {FEATURE}"),
     "feature: D is 0": (
         b"1 0 5\n0 0:1\n",
         2,
@@ -180,8 +180,8 @@ REFUSED = {
     "label: comma doubled": (HEADER + ROW + b"1,,2 2:1\n", 3, 3, f"found nothing, expected {LABEL}"),
     "label: blank after comma": (HEADER + ROW + b"1, 2 2:1\n", 3, 3, f"found nothing, expected {LABEL}"),
     "label: colon in a list": (HEADER + ROW + b"1,2:1\n", 3, 3, f"found '2:1', expected {LABEL}"),
-    "label: comment": (b"# made by: hand\n0 1:1\n", 1, 1, f"found '#', expected {ANY_LABEL}"),
-    "header: comment": (b"# made by hand\n0 1:1\n", 1, 1, f"found '# made by hand', expected {FIRST_LINE}"),
+    "label: after a comment": (b"# made by: hand\r\nx 1:1\n", 2, 1, f"found 'x', expected {ANY_LABEL}"),
+    "header: after a comment": (b"# made by hand\n0 1\n", 2, 1, f"found '0 1', expected {FIRST_LINE}"),
     "label: L is 0": (
         b"1 9 0\n0 0:1\n",
         2,

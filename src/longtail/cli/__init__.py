@@ -10,8 +10,10 @@ SIGTERM. Every error is one line; `--traceback` shows where it arose.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
+import re
 import signal
 import sys
 import traceback as tracebacks
@@ -23,6 +25,7 @@ from typer.core import TyperGroup
 
 import longtail
 from longtail.cli import (
+    compare,
     data,
     decisions,
     demo,
@@ -30,6 +33,7 @@ from longtail.cli import (
     explain,
     inspect,
     predict,
+    progress,
     runs,
     serve,
     train,
@@ -41,6 +45,9 @@ from longtail.cli.output import UsageError, note, say
 from longtail.cli.reading import READING
 from longtail.errors import LongtailError, RunError
 
+PLAIN = "longtail-plain"  # how characters are written that the terminal lacks
+SIGNS = {"─": "-", "…": "...", "µ": "u", "→": "->"}
+PARAMETER = re.compile(r"The '(?P<name>\w+)' parameter of (?P<owner>\w+)")
 TRACEBACK = "LONGTAIL_TRACEBACK"
 UNSOLVED = 3  # training went through, but some blocks could not be solved
 INTERRUPTED, TERMINATED, PIPE_CLOSED = 130, 143, 141  # what a shell reports for SIGINT, SIGTERM and SIGPIPE
@@ -58,9 +65,7 @@ class Verbs(TyperGroup):
     def main(self, args: Any = None, prog_name: str | None = None, standalone_mode: bool = True, **extra: Any) -> Any:  # type: ignore[override]
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
-                stream.reconfigure(
-                    errors="backslashreplace"
-                )  # a character that the terminal lacks is no reason to stop
+                stream.reconfigure(errors=PLAIN)  # a character that the terminal lacks is no reason to stop
         try:
             code = super().main(args, prog_name, standalone_mode=False, **extra)
         except Exception as error:
@@ -114,7 +119,7 @@ def _hint(error: Exception) -> str:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, LongtailError | UsageError):
-        return str(error)
+        return PARAMETER.sub(_flag, str(error))
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
     if isinstance(error, MemoryError):
@@ -122,6 +127,22 @@ def _reason(error: Exception) -> str:
             f"not enough memory ({str(error) or 'none left'}); use fewer rows, features or labels, or a larger machine"
         )
     return f"{type(error).__name__}: {error} (this should not happen; {TRACEBACK}=1 shows where it did)"
+
+
+def _flag(found: re.Match[str]) -> str:
+    """The option of a parameter."""
+    prefix = "text-" if found["owner"] == "TextFeatures" else ""
+    return f"--{prefix}{found['name'].replace('_', '-')}"
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """Characters that the encoding of the terminal lacks: lines and signs of our own in ASCII, others escaped."""
+    assert isinstance(error, UnicodeEncodeError)
+    lost = error.object[error.start : error.end]
+    return "".join(SIGNS.get(char) or char.encode("ascii", "backslashreplace").decode() for char in lost), error.end
+
+
+codecs.register_error(PLAIN, _plain)
 
 
 def _forget_stdout() -> None:
@@ -143,8 +164,10 @@ app = typer.Typer(
 def longtail_(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error arose.")] = False,
 ) -> None:
+    progress.quiet = quiet
     if traceback:
         ctx.command.traceback = True  # type: ignore[attr-defined]
     if version:
@@ -163,6 +186,7 @@ add(app, explain.explain, {"reading": READING})
 add(app, decisions.thresholds, {"reading": READING})
 add(app, decisions.rules, {})
 add(app, tune.tune, tune.groups)
+add(app, compare.compare, compare.groups)
 add(app, data.data, data.groups)
 add(app, serve.serve, serve.groups)
 add(app, warmup.warmup, {})

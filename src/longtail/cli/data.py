@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from longtail.cli.options import Groups
 from longtail.cli.output import UsageError, note, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
+from longtail.cli.reading import NAMING, READING, Data, Json, divided, read_data, text_features, text_options
+from longtail.errors import ModelError
 
-if TYPE_CHECKING:
-    from longtail.data import Dataset
+PARTS = ("train", "test")  # folders of --split
 
 
 def data(
@@ -24,6 +25,7 @@ def data(
         float | None,
         typer.Option("--split", metavar="FRACTION", help="With --save: this part becomes FOLDER/test."),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the data that the folder of --save holds.")] = False,
     json: Json = False,
     *,
     reading: dict[str, Any],
@@ -32,11 +34,16 @@ def data(
     """Summarise DATA. Save it in a form that opens at once, or split it into train and test."""
     if split is not None and save is None:
         raise UsageError("--split needs --save FOLDER, which says where the two parts go")
+    if save is not None:
+        _check_targets([save] if split is None else [os.path.join(save, part) for part in PARTS], force)
     features = text_features(text_options)
     dataset, _ = read_data(data, reading, **({} if features is None else {"text_features": features}))
     summary = dataset.summary()
     if save is not None:
-        parts = {save: dataset} if split is None else _divided(dataset, split, save)
+        parts = {save: dataset}
+        if split is not None:
+            names = [os.path.join(save, part) for part in PARTS]
+            parts = dict(zip(names, divided(dataset, split), strict=True))
         for folder, part in parts.items():
             with step(f"Saving {folder}"):
                 part.save(folder)
@@ -44,15 +51,14 @@ def data(
     say_json(asdict(summary)) if json else say(summary)
 
 
-def _divided(dataset: Dataset, fraction: float, folder: str) -> dict[str, Dataset]:
-    """Train and test parts. Features of texts are fitted on the training texts alone."""
-    from sklearn.base import clone
+def _check_targets(targets: list[str], force: bool) -> None:
+    """Refuse folders that cannot hold the data before it is read."""
+    from longtail import folder
 
-    train, test = dataset.split(test_size=fraction)
-    if dataset.text_features is not None and train.texts is not None and test.texts is not None:
-        fitted = clone(dataset.text_features).fit(train.texts)
-        train, test = (replace(part, X=fitted.transform(part.texts), text_features=fitted) for part in (train, test))
-    return {os.path.join(folder, "train"): train, os.path.join(folder, "test"): test}
+    for target in targets:
+        if folder.holds(target, folder.DATASET) and not force:
+            raise ModelError(target, "holds data already; add --force to replace it, or choose another folder")
+        folder.check_target(Path(target), folder.DATASET)
 
 
 def groups(words: list[str]) -> Groups:

@@ -8,7 +8,7 @@ import typer
 
 from longtail.cli.card import write_card
 from longtail.cli.output import UsageError, say, say_json
-from longtail.cli.reading import Data, Json, Model, load_model, read_data, top_labels
+from longtail.cli.reading import Data, Filter, Json, Model, load_model, read_data, read_filter, top_labels
 from longtail.errors import DataError
 
 if TYPE_CHECKING:
@@ -27,6 +27,11 @@ def evaluate(
         str | None,
         typer.Option("--train", metavar="DATA", help="The training data, for PSP@k and bands by frequency."),
     ] = None,
+    train_labels: Annotated[
+        str | None,
+        typer.Option("--train-labels", metavar="FILE", help="The labels of --train, where they are in their own file."),
+    ] = None,
+    filter: Filter = None,
     ks: Annotated[str | None, typer.Option("--ks", "--top-k", metavar="K,K,…", help="The k of P@k and others.")] = None,
     propensity: Annotated[
         tuple[float, float] | None, typer.Option(metavar="A B", help="Constants of the propensity model of PSP@k.")
@@ -55,8 +60,9 @@ def evaluate(
     dataset, _ = read_data(data, reading, like=clf.model_)
     if not dataset.Y.nnz:
         raise DataError(data, "has no labels that the model knows, so predictions cannot be compared with anything")
-    train_Y = None if train is None else read_data(train, reading, like=clf.model_)[0].Y
-    top, seconds = top_labels(clf, dataset.X, max(options.get("ks", KS)))
+    train_Y = None if train is None else _labels_of(train, train_labels, reading, clf)
+    pairs = read_filter(filter, *dataset.Y.shape)
+    top, seconds = top_labels(clf, dataset.X, max(options.get("ks", KS)), pairs)
     evaluation = metrics.evaluate(dataset.Y, top, train_Y=train_Y, **options)
     sets = metrics.set_metrics(dataset.Y, _predicted(clf, dataset))
     chances = _chances(dataset, top)
@@ -78,6 +84,16 @@ def evaluate(
         counts = (dataset.Y if train_Y is None else train_Y).sum(axis=0)
         page = _page(model, data, clf, dataset, top, evaluation, counts, _sets_table(clf, sets))
         page.write_html(report)
+
+
+def _labels_of(train: str, labels: str | None, reading: dict[str, Any], clf: ExtremeClassifier) -> Any:
+    """The labels of the training data. `--labels` belongs to the evaluated data alone."""
+    own = {name: value for name, value in reading.items() if name != "labels"}
+    own |= {} if labels is None else {"labels": labels}
+    Y = read_data(train, own, like=clf.model_)[0].Y
+    if not Y.nnz:
+        raise DataError(train, "has no labels that the model knows; if they are in a file of their own: --train-labels")
+    return Y
 
 
 def _numbers(words: str) -> tuple[int, ...]:

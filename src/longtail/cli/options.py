@@ -20,6 +20,7 @@ from typer.core import TyperCommand
 
 Groups = Mapping[str, Sequence[inspect.Parameter]]
 SIMPLE = (bool, int, float, str)
+NEEDS_A_FIT = ("warm_start",)  # continues the last fit of the same object, which a command never has
 # Plain help shows long options in full and takes a third of the time of rich help.
 STYLE: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--help"]}, "rich_markup_mode": None}
 
@@ -39,7 +40,7 @@ def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
     found = []
     for name, parameter in inspect.signature(target).parameters.items():
         kind, flag = option_type(hints[name]), (prefix + name).replace("_", "-")
-        if kind is None:
+        if kind is None or name in NEEDS_A_FIT:
             continue
         metavar, text = entries.get(name, (None, ""))
         default = default_text(parameter.default)
@@ -124,6 +125,13 @@ def _entry(rest: str, lines: list[str]) -> tuple[str | None, str]:
 # --- commands --------------------------------------------------------------------------------------------------------
 
 
+class Verb(TyperCommand):
+    """A command whose usage line reads as in the documentation: `longtail train [OPTIONS] DATA MODEL`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.translate({ord("{"): None, ord("}"): None}) for piece in super().collect_usage_pieces(ctx)]
+
+
 def with_options(function: Callable[..., None], groups: Groups) -> Callable[..., None]:
     """`function` with additional options. Those of a group arrive as a dict in the keyword of that name."""
     own = inspect.signature(function, eval_str=True)
@@ -145,14 +153,14 @@ def add(app: typer.Typer, function: Callable[..., None], groups: Groups | Callab
     """Make `function` a command of `app`. If `groups` is a function, it gets the words of the command line, and is
     called only when the command runs."""
     if not callable(groups):
-        app.command()(with_options(function, groups))
+        app.command(cls=Verb)(with_options(function, groups))
         return
     make: Callable[[list[str]], Groups] = groups
 
-    class Lazy(TyperCommand):
+    class Lazy(Verb):
         def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
             tool = typer.Typer(**STYLE, add_completion=False)
-            tool.command()(with_options(function, make(args)))
+            tool.command(cls=Verb)(with_options(function, make(args)))
             return typer.main.get_command(tool).make_context(info_name, args, parent=parent, **extra)
 
     def named() -> None:

@@ -1,28 +1,36 @@
-"""`longtail predict MODEL DATA`: one line of JSON per row, best labels first."""
+"""`longtail predict MODEL DATA`: the best labels of every row, as JSON lines, CSV or Parquet.
+
+Texts are read, predicted and written some thousand at a time, in memory that does not grow with the file. From standard
+input every text is answered as soon as no further one is waiting.
+"""
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli import reading as limits
 from longtail.cli.decisions import Allow, Deny, Offsets, TailBoost, set_rules
 from longtail.cli.output import UsageError
 from longtail.cli.progress import step
-from longtail.cli.reading import Model, load_model, predictions, read_data
-from longtail.errors import DataWarning
+from longtail.cli.reading import Filter, Model, load_model, read_data, read_filter, top_without
+from longtail.cli.writing import OWN, form_of, opened
+from longtail.errors import DataError, DataWarning
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
+    from longtail.cli.progress import Step
+    from longtail.cli.writing import Row, Sink
+    from longtail.data.text import Record
     from longtail.methods import ExtremeClassifier
-    from longtail.models import Thresholds
     from longtail.topk import TopK
+
+Fields = Mapping[str, Any]
+_READ_BY_RECORD = ("format", "text_field", "delimiter", "encoding")
 
 
 def predict(
@@ -32,10 +40,20 @@ def predict(
     ] = None,
     text: Annotated[str | None, typer.Option("--text", help="One text, in place of DATA.")] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", min=1, help="How many labels per row.")] = 5,
-    output: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file: .jsonl, .csv or .parquet.")
+    ] = None,
+    output_format: Annotated[
+        str | None, typer.Option("--output-format", metavar="NAME", help="jsonl, csv or parquet; else by --output.")
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="NAME,NAME,…", help="Texts: fields of the input to repeat.  [default: id]"),
+    ] = None,
     threshold: Annotated[
         bool, typer.Option("--threshold", help="Only labels above the model's threshold, however many.")
     ] = False,
+    filter: Filter = None,
     allow: Allow = None,
     deny: Deny = None,
     offsets: Offsets = None,
@@ -50,38 +68,97 @@ def predict(
     """
     if (data is None) == (text is None):
         raise UsageError("predict needs either DATA or --text; see longtail predict --help")
+    form = form_of(output, output_format)
+    _check_paths(model, data, output)
     clf = load_model(model)
     if allow is not None or deny is not None or offsets is not None or tail_boost:
         set_rules(clf, allow, deny, offsets, tail_boost)
-    above = clf.model_.thresholds if threshold else None
-    if threshold and above is None:
+    if threshold and clf.model_.thresholds is None:
         raise UsageError(f"{model} has no threshold; choose one with: longtail thresholds {model} DATA")
-    if text is not None:
-        rows: Any = clf._rows([text])
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DataWarning)  # of labels that the model does not know
-            rows = read_data(str(data), reading, like=clf.model_, empty=True)[0].X
-    with _opened(output) as file, step("Predicting", "rows", show=not file.isatty()) as predicting:
-        for top in predictions(clf, rows, top_k if above is None else above.n_candidates, predicting):
-            file.writelines(_lines(clf, top, above))
+    quiet = output is None and sys.stdout.isatty()
+    with opened(output, form) as sink, step("Predicting", "rows", show=not quiet) as shown:
+        writer = _Writer(clf, sink, shown, top_k, threshold, keep)
+        if text is not None:
+            writer.vectors(clf._rows([text]), None)
+        elif clf.model_.text_features is None or filter is not None or not writer.texts(str(data), reading):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DataWarning)  # of labels that the model does not know
+                X = read_data(str(data), reading, like=clf.model_, empty=True)[0].X
+            writer.vectors(X, read_filter(filter, X.shape[0], clf.model_.n_labels))
 
 
-def _lines(clf: ExtremeClassifier, top: TopK, above: Thresholds | None = None) -> Iterator[str]:
-    columns = {"labels": clf.classes_[top.labels], "scores": top.scores.astype(float).round(6)}
-    if top.probabilities is not None:
-        columns["probabilities"] = top.probabilities.astype(float).round(6)
-    chosen = None if above is None else above.chosen(top)
-    for i in range(len(top)):
-        shown = slice(None) if chosen is None else chosen[i]
-        line = {name: values[i][shown].tolist() for name, values in columns.items()}
-        yield json.dumps(line, ensure_ascii=False) + "\n"
-
-
-@contextmanager
-def _opened(output: str | None) -> Iterator[TextIO]:
-    if output is None:
-        yield sys.stdout
+def _check_paths(model: str, data: str | None, output: str | None) -> None:
+    if data is None or data == "-":
         return
-    with open(output, "w", encoding="utf-8", errors="surrogatepass") as file:
-        yield file
+    if not os.path.exists(data) and len(data.split()) > 1:
+        raise UsageError(f"there is no file {data!r}; for one text, write: longtail predict {model} --text {data!r}")
+    if output is not None and os.path.exists(output) and os.path.exists(data) and os.path.samefile(data, output):
+        raise UsageError(f"--output is the input {data!r}, which would be lost; choose another file")
+
+
+class _Writer:
+    """Predicts rows in blocks and writes them."""
+
+    def __init__(
+        self, clf: ExtremeClassifier, sink: Sink, shown: Step, k: int, threshold: bool, keep: str | None
+    ) -> None:
+        self.clf, self.sink, self.shown = clf, sink, shown
+        self.above = clf.model_.thresholds if threshold else None
+        self.k = k if self.above is None else self.above.n_candidates
+        self.keep = ["id"] if keep is None else [name.strip() for name in keep.split(",")]
+        self.must_have = keep is not None
+        if set(self.keep) & set(OWN):
+            raise UsageError(f"--keep cannot keep {', '.join(OWN)}, which predictions have themselves")
+        self.pending: list[Record] = []
+        self.done = 0
+
+    def vectors(self, X: Any, pairs: Any) -> None:
+        for start in range(0, X.shape[0], limits.ROWS):
+            rows = slice(start, start + limits.ROWS)
+            self._write(X[rows], None, None if pairs is None else pairs[rows])
+            self.shown.update(self.done, X.shape[0])
+
+    def texts(self, path: str, reading: dict[str, Any]) -> bool:
+        """Predict the texts of a file as they are read; False if it holds vectors."""
+        from longtail.data.read import read_records
+
+        how = {name: value for name, value in reading.items() if name in _READ_BY_RECORD}
+        records = read_records(path, **how, waiting=self.flush)
+        if records is None:
+            return False
+        for record in records:
+            if not self.done and not self.pending:
+                self._choose_fields(path, record)
+            self.pending.append(record)
+            if len(self.pending) >= limits.ROWS:
+                self.flush()
+        self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Predict and write what was read."""
+        if self.pending:
+            block, self.pending = self.pending, []
+            self._write(self.clf._rows([record.text for record in block]), [record.fields for record in block])
+            self.shown.update(self.done, self.done)
+
+    def _choose_fields(self, path: str, first: Record) -> None:
+        missing = [name for name in self.keep if name not in first.fields]
+        if missing and self.must_have:
+            found = ", ".join(map(repr, first.fields)) or "no fields"
+            raise DataError(path, f"found {found}, but --keep asks for {missing[0]!r}")
+        self.keep = [name for name in self.keep if name in first.fields]
+
+    def _write(self, X: Any, fields: Sequence[Fields] | None, pairs: Any = None) -> None:
+        top = top_without(self.clf, X, self.k, pairs)
+        self.sink.write(list(self._rows(top, fields)))
+        self.done += len(top)
+
+    def _rows(self, top: TopK, fields: Sequence[Fields] | None) -> Iterator[Row]:
+        columns = {"labels": self.clf.classes_[top.labels], "scores": top.scores.astype(float).round(6)}
+        if top.probabilities is not None:
+            columns["probabilities"] = top.probabilities.astype(float).round(6)
+        chosen = top.scores > float("-inf") if self.above is None else self.above.chosen(top)
+        for i in range(len(top)):
+            kept = {} if fields is None else {name: fields[i].get(name) for name in self.keep}
+            yield {**kept, **{name: values[i][chosen[i]].tolist() for name, values in columns.items()}}

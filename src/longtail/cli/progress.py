@@ -1,4 +1,4 @@
-"""Progress on standard error: a spinner or a bar with the time left. Nothing is shown in files and pipes."""
+"""Progress on standard error: a spinner or a bar with the time left; in files and pipes, a line every 30 seconds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from longtail.cli.output import note
+
+LINE_SECONDS = 30.0  # between two lines where there is no terminal
+quiet = False  # set by `longtail --quiet`: no progress at all
 
 
 class Step:
@@ -33,13 +38,36 @@ def step(title: str, unit: str = "", *, show: bool = True) -> Iterator[Step]:
     this = Step()
     start = time.perf_counter()
     try:
-        if show and sys.stderr.isatty():
+        if quiet or not show:
+            yield this
+        elif sys.stderr.isatty():
             with _shown(title, unit) as this._bar:
                 yield this
         else:
+            this._bar = _Lines(title, unit)
             yield this
     finally:
         this.seconds = time.perf_counter() - start
+
+
+class _Lines:
+    """Progress without a terminal: a line now and then."""
+
+    def __init__(self, title: str, unit: str) -> None:
+        self.title, self.unit = title, unit
+        self.last = time.monotonic()
+
+    def update(self, done: int, total: int) -> None:
+        self._say(f"{done:,} {self.unit}" if done == total else f"{done:,} of {total:,} {self.unit}")
+
+    def share(self, share: float) -> None:
+        self._say(f"{share:.0%}")
+
+    def _say(self, count: str) -> None:
+        now = time.monotonic()
+        if now - self.last >= LINE_SECONDS:
+            self.last = now
+            note(f"{self.title}: {count}")
 
 
 class _Bar:

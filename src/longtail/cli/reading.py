@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,10 @@ _DATA = typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - 
 Data = Annotated[str, _DATA]
 OptionalData = Annotated[str | None, _DATA]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a trained model.")]
+Filter = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="FILE", help="Leave out these predictions; a row and a label number per line."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 ROWS = 8192  # rows predicted between two steps of a bar, or two writes
@@ -35,17 +40,29 @@ def _how(name: str, kind: Any, flag: str, text: str, metavar: str | None = None)
     return option(name, kind, flag, help=text, metavar=metavar)
 
 
+FORMAT = "xmc, split, npz, jsonl, json, csv, tsv, txt, parquet, arrow or dataset; else by the file name."
 READING = [
     _how("labels", str, "--labels", "The labels, where they are in a file of their own.", "FILE"),
-    _how("format", str, "--format", "xmc, split, npz, jsonl, csv, tsv or dataset; else by the file name.", "NAME"),
-    _how("text_field", str, "--text-field", "Texts: the field or column of the text.", "NAME"),
-    _how("labels_field", str, "--labels-field", "Texts: the field or column of the labels.", "NAME"),
-    _how("label_separator", str, "--label-separator", "Texts: what divides the labels in a column.", "SIGN"),
+    _how("format", str, "--format", FORMAT, "NAME"),
+    _how(
+        "text_field", str, "--text-field",
+        "Texts: the field or column of the text; title,abstract joins two.  [default: text]", "NAME",
+    ),
+    _how(
+        "labels_field", str, "--labels-field", "Texts: the field or column of the labels.  [default: labels]", "NAME"
+    ),
+    _how(
+        "label_separator", str, "--label-separator",
+        "Tables: what divides the labels in their column.  [default: |]", "SIGN",
+    ),
+    _how("delimiter", str, "--delimiter", "Tables: what divides the columns; else found in the header.", "SIGN"),
+    _how("encoding", str, "--encoding", "Texts: such as utf-8 or cp1252; else found.", "NAME"),
     _how("zero_based", bool, "--zero-based/--one-based", "Vectors: where feature numbers begin."),
-]
+]  # fmt: skip
 NAMING = [
     _how("label_names", str, "--label-names", "A file with one label name per line.", "FILE"),
     _how("feature_names", str, "--feature-names", "A file with one feature name per line.", "FILE"),
+    option("drop_unknown", bool, "--drop-unknown", help="Texts: drop labels that --label-names lacks, however many."),
 ]
 
 
@@ -67,18 +84,37 @@ def text_features(options: dict[str, Any]) -> TextFeatures | None:
     return features
 
 
-def read_data(path: str, reading: dict[str, Any], *, empty: bool = False, **more: Any) -> tuple[Dataset, float]:
-    """The data and the seconds that reading took. Data without rows is an error unless `empty` is set."""
+def read_data(
+    path: str, reading: dict[str, Any], *, empty: bool = False, labelled: bool = False, **more: Any
+) -> tuple[Dataset, float]:
+    """The data and the seconds that reading took.
+
+    Data without rows is an error unless `empty` is set, and data without any label if it must be `labelled`.
+    """
     from longtail.data import read
 
-    like = more.get("like")
-    if path == "-" and "format" not in reading and getattr(like, "text_features", None) is not None:
-        reading = {**reading, "format": "jsonl"}  # a model of texts
     with step(f"Reading {path}") as reading_step:
         data = read(path, **reading, **more)
     if not data.n_samples and not empty:
         raise DataError("<stdin>" if path == "-" else path, "holds no rows")
+    if labelled and not data.Y.nnz:
+        raise DataError(
+            "<stdin>" if path == "-" else path,
+            f"has no labels: none of its {data.n_samples:,} rows has one, so there is nothing to learn; see --labels, "
+            "--labels-field and --label-names",
+        )
     return data, reading_step.seconds
+
+
+def divided(dataset: Dataset, fraction: float, *, stratify: bool = False) -> tuple[Dataset, Dataset]:
+    """Train and test parts. Features of texts are fitted on the training texts alone."""
+    from sklearn.base import clone
+
+    train, test = dataset.split(test_size=fraction, stratify=stratify)
+    if dataset.text_features is not None and train.texts is not None and test.texts is not None:
+        fitted = clone(dataset.text_features).fit(train.texts)
+        train, test = (replace(part, X=fitted.transform(part.texts), text_features=fitted) for part in (train, test))
+    return train, test
 
 
 def load_model(path: str) -> ExtremeClassifier:
@@ -88,14 +124,26 @@ def load_model(path: str) -> ExtremeClassifier:
         return load(path)
 
 
-def predictions(clf: ExtremeClassifier, X: csr_array, k: int, shown: Step) -> Iterator[TopK]:
-    """The k best labels, for some thousand rows at a time."""
+def predictions(
+    clf: ExtremeClassifier, X: csr_array, k: int, shown: Step, pairs: csr_array | None = None
+) -> Iterator[TopK]:
+    """The k best labels, for some thousand rows at a time; without `pairs` of a row and a label if they are given."""
     for start in range(0, X.shape[0], ROWS):
-        yield clf.predict_topk(X[start : start + ROWS], k)
+        rows = slice(start, start + ROWS)
+        yield top_without(clf, X[rows], k, None if pairs is None else pairs[rows])
         shown.update(min(start + ROWS, X.shape[0]), X.shape[0])
 
 
-def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, float]:
+def top_without(clf: ExtremeClassifier, X: csr_array, k: int, pairs: csr_array | None) -> TopK:
+    """The k best labels that are not among the pairs of these rows."""
+    import numpy as np
+
+    if pairs is None or not pairs.nnz:
+        return clf.predict_topk(X, k)
+    return clf.predict_topk(X, k + int(np.diff(pairs.indptr).max())).without(pairs, k)
+
+
+def top_labels(clf: ExtremeClassifier, X: csr_array, k: int, pairs: csr_array | None = None) -> tuple[TopK, float]:
     """The k best labels of all rows, and the seconds that took."""
     import numpy as np
 
@@ -103,9 +151,18 @@ def top_labels(clf: ExtremeClassifier, X: csr_array, k: int) -> tuple[TopK, floa
 
     clf.predict_topk(X[:1], k)  # the first call builds the index and may compile
     with step("Predicting", "rows") as predicting:
-        parts = list(predictions(clf, X, k, predicting))
+        parts = list(predictions(clf, X, k, predicting, pairs))
     names = ("labels", "scores") if parts[0].probabilities is None else ("labels", "scores", "probabilities")
     return TopK(*(np.concatenate([getattr(part, name) for part in parts]) for name in names)), predicting.seconds
+
+
+def read_filter(path: str | None, n_rows: int, n_labels: int) -> csr_array | None:
+    """The pairs of `--filter`."""
+    if path is None:
+        return None
+    from longtail.data.pairs import read_pairs
+
+    return read_pairs(path, (n_rows, n_labels))
 
 
 def label_called(clf: ExtremeClassifier, name: str) -> int:

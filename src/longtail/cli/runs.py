@@ -17,7 +17,7 @@ SHOWN = 5  # failures that are printed
 
 
 def runs(
-    folder: Annotated[str, typer.Argument(help="The folder that --run named.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder that --run named.")],
     json: Json = False,
 ) -> None:
     """Show how the training run in FOLDER is doing.

@@ -27,9 +27,7 @@ PACKAGES = ("httptools", "msgspec", "prometheus_client")
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(
-            metavar="MODEL...", help="Model folders; NAME=FOLDER gives a model another name than its folder."
-        ),
+        typer.Argument(metavar="MODEL", help="Model folders; NAME=FOLDER gives a model another name than its folder."),
     ],
     host: Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="0 takes a free one.")] = 8080,

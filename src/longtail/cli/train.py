@@ -25,8 +25,10 @@ DEFAULT_METHOD = "one-vs-all"
 
 def train(
     data: Data,
-    model: Annotated[str, typer.Argument(help="The folder to save the model in.")],
-    method: Annotated[str, typer.Option("--method", help="The training method.")] = DEFAULT_METHOD,
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder to save the model in.")],
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help="one-vs-all, pd-sparse, memoir or mach.")
+    ] = DEFAULT_METHOD,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds.")] = False,
     run: Annotated[
         str | None,
@@ -48,7 +50,8 @@ def train(
     check_target(model, force=force)
     check_run(run, model, workers)
     clf, features = estimator_of(method, method_options), text_features(text_options)
-    dataset, read_seconds = read_data(data, reading, **({} if features is None else {"text_features": features}))
+    chosen = {} if features is None else {"text_features": features}
+    dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
     try:
         with step("Training", "%") as training:
             clf.fit(dataset, progress=training.share, run=run, workers=workers)

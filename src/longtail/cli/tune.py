@@ -37,7 +37,8 @@ def tune(
     """
     seconds = _seconds(budget)
     features = text_features(text_options)
-    dataset, _ = read_data(data, reading, **({} if features is None else {"text_features": features}))
+    chosen = {} if features is None else {"text_features": features}
+    dataset, _ = read_data(data, reading, labelled=True, **chosen)
     from longtail import tuning
 
     options: dict[str, Any] = {} if methods is None else {"methods": methods.split(",")}

@@ -15,9 +15,7 @@ SENTENCES = ("a small text about one thing", "another text about two things", "a
 
 
 def warmup(
-    models: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODEL]...", help="Model folders to try as well.")
-    ] = None,
+    models: Annotated[list[str] | None, typer.Argument(metavar="MODEL", help="Model folders to try as well.")] = None,
     json: Json = False,
 ) -> None:
     """Compile the kernels of prediction ahead of time.

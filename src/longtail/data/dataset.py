@@ -19,6 +19,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, content, folder
+from longtail.data.label_names import MAX_DROPPED, known_only, text_names_of
 from longtail.data.split import held_out
 from longtail.data.text_features import TextFeatures, text_list
 from longtail.errors import InputError, ModelError
@@ -108,21 +109,50 @@ class Dataset:
         *,
         text_features: TextFeatures | None = None,
         label_names: Sequence[str] | None = None,
+        like: Any = None,
+        drop_unknown: bool = False,
     ) -> Dataset:
         """A dataset of texts and one collection of label names per text.
 
         Fitted `text_features` are used as they are. Otherwise a copy of them (by default of `TextFeatures()`) is fitted
         on these texts. The columns of Y follow `label_names`, by default all names in sorted order. A whole number
         counts as its decimal name.
+
+        For test data, `like` is the Dataset or model of the training: its text features and labels are used. Labels
+        that it does not know are dropped, with one DataWarning. Names beyond `label_names` are dropped in the same way
+        if they are a few per cent of all uses; more are an error, unless `drop_unknown` is set.
         """
-        texts = text_list(texts)
+        if like is not None and (text_features is not None or label_names is not None):
+            raise InputError("from_texts got like and text_features or label_names; with like, its own are used")
+        rows = [_label_row(i, row) for i, row in enumerate(labels)]
+        return cls._from_texts("labels", text_list(texts), rows, text_features, label_names, like, drop_unknown)
+
+    @classmethod
+    def _from_texts(
+        cls,
+        where: str,
+        texts: list[str],
+        labels: list[list[str]],
+        text_features: TextFeatures | None,
+        label_names: Sequence[str] | None,
+        like: Any,
+        drop_unknown: bool,
+    ) -> Dataset:
+        """`from_texts` of checked lists; `where` names them in messages."""
+        names = None if label_names is None else [str(name) for name in label_names]
+        if like is not None:
+            text_features, names = getattr(like, "text_features", None), text_names_of(like)
+            if text_features is None:
+                raise InputError("like has no text features, because it was made from vectors; it cannot take texts")
+        if names is not None:
+            limit = 1.0 if like is not None or drop_unknown else MAX_DROPPED
+            labels = known_only(where, labels, names, limit=limit)
         if text_features is not None and text_features.__sklearn_is_fitted__():
             X = text_features.transform(texts)
         else:
             text_features = clone(text_features or TextFeatures())
             X = text_features.fit_transform(texts)
-        names = None if label_names is None else [str(name) for name in label_names]
-        Y, found = check.encode([_label_row(i, row) for i, row in enumerate(labels)], names)
+        Y, found = check.encode(labels, names)
         return cls(X, Y, found, text_features=text_features, texts=texts)
 
     # --- what it is --------------------------------------------------------------------------------------------------
@@ -170,7 +200,18 @@ class Dataset:
     def __repr__(self) -> str:
         return f"Dataset({self.n_samples} rows, {self.n_features} features, {self.n_labels} labels)"
 
+    def __len__(self) -> int:
+        return self.n_samples
+
     # --- parts of it -------------------------------------------------------------------------------------------------
+
+    def __getitem__(self, rows: Any) -> Dataset:
+        """These rows as a dataset: a slice, one row number, row numbers, or one truth value per row."""
+        if isinstance(rows, numbers.Integral) and not isinstance(rows, bool):
+            if not -self.n_samples <= int(rows) < self.n_samples:
+                raise IndexError(f"row {rows} was asked for, but there are {self.n_samples} rows")
+            return self.select([int(rows)])
+        return self.select(rows)
 
     def select(self, rows: Any) -> Dataset:
         """The dataset of some rows, given as row numbers, a slice or a boolean array. All columns and names stay."""

@@ -1,4 +1,4 @@
-"""Open a data file as one stream of bytes: plain, gzip or xz, from disk or from standard input.
+"""Open a data file as one stream of bytes: plain, gzip, xz or zstd, from disk or from standard input.
 
 The compression is recognised by the first bytes, never by the name. Several compressed members in a row are one
 stream, as for `zcat` and `xzcat`. Only regular files (also through a link) are opened, because others could block or be
@@ -23,10 +23,10 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from longtail.errors import DataError
+from longtail.errors import DataError, MissingExtra
 
 MAX_RATIO = 200  # text is compressed 3 to 30 times; gzip can reach 1,032, xz far more
 RATIO_FREE = 16 << 20  # bytes that any compressed file may unpack to
@@ -37,6 +37,7 @@ STDIN = "<stdin>"
 
 _GZIP = b"\x1f\x8b"
 _XZ = b"\xfd7zXZ\x00"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _MARK = b"\xef\xbb\xbf"
 _WIDE_MARKS = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 _KINDS = (
@@ -56,13 +57,19 @@ def name_of(path: PathLike) -> str:
 
 
 @contextlib.contextmanager
-def open_stream(path: PathLike, *, max_ratio: float = MAX_RATIO) -> Iterator[io.BufferedReader]:
-    """The unpacked bytes of `path` as a buffered binary stream; `-` is standard input."""
+def open_stream(
+    path: PathLike, *, max_ratio: float = MAX_RATIO, waiting: Callable[[], None] | None = None
+) -> Iterator[io.BufferedReader]:
+    """The unpacked bytes of `path` as a buffered binary stream; `-` is standard input.
+
+    `waiting` is called before every read of standard input, which may wait for a slow writer. Such a read returns what
+    is there, so that lines can be used as they arrive.
+    """
     name = name_of(path)
     if name == STDIN:
         if sys.stdin is None:
             raise DataError(name, "standard input is closed")
-        source = _Source(name, sys.stdin.buffer, None)
+        source = _Source(name, sys.stdin.buffer, None, waiting)
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
         return
     with open_regular(path) as file:
@@ -70,9 +77,11 @@ def open_stream(path: PathLike, *, max_ratio: float = MAX_RATIO) -> Iterator[io.
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
 
 
-def iter_lines(path: PathLike, *, max_line: int = MAX_LINE) -> Iterator[tuple[int, bytes]]:
+def iter_lines(
+    path: PathLike, *, max_line: int = MAX_LINE, waiting: Callable[[], None] | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Number (from 1) and bytes of each line, without its LF or CR LF and without a UTF-8 byte order mark."""
-    with open_stream(path) as stream:
+    with open_stream(path, waiting=waiting) as stream:
         number = 0
         while line := stream.readline(max_line + 6):  # room for a mark, CR LF, and one byte too many
             number += 1
@@ -148,9 +157,14 @@ def _reason(path: PathLike, error: OSError | ValueError) -> str:
 class _Source:
     """The raw bytes of a file, with a count and a way to look at the first ones before they are read."""
 
-    def __init__(self, name: str, file: IO[bytes], size: int | None) -> None:
+    def __init__(self, name: str, file: IO[bytes], size: int | None, waiting: Callable[[], None] | None = None) -> None:
         self.name = name
         self.file = file
+        self.waiting = waiting or (lambda: None)
+        # A buffered standard input would wait until the whole view is filled; its "1" methods read once.
+        once = "1" if size is None else ""
+        self.read_some = getattr(file, f"read{once}", file.read)
+        self.read_into = getattr(file, f"readinto{once}", None) or file.readinto  # type: ignore[attr-defined]
         self.size = size
         self.count = 0
         self.ahead = b""
@@ -173,14 +187,15 @@ class _Source:
             block = self.read(len(view))
             view[: len(block)] = block
             return len(block)
-        return self._counted(self._attempt(lambda: self.file.readinto(view)))  # type: ignore[attr-defined]
+        return self._counted(self._attempt(lambda: self.read_into(view)))
 
     def _read(self, n: int) -> bytes:
-        block: bytes = self._attempt(lambda: self.file.read(n))
+        block: bytes = self._attempt(lambda: self.read_some(n))
         self._counted(len(block))
         return block
 
     def _attempt(self, action: Any) -> Any:
+        self.waiting()
         try:
             result = action()
         except (OSError, ValueError) as error:  # ValueError: standard input was closed
@@ -205,6 +220,8 @@ def _unpacked(source: _Source, max_ratio: float) -> io.RawIOBase:
         return _Packed(source, "gzip", max_ratio)
     if head.startswith(_XZ):
         return _Packed(source, "xz", max_ratio)
+    if head.startswith(_ZSTD):
+        return _Zstd(source, max_ratio)
     return _Plain(source)
 
 
@@ -283,12 +300,58 @@ class _Packed(io.RawIOBase):
 
     def _check_ratio(self, n: int) -> None:
         self.made += n
-        if self.made > RATIO_FREE and self.made > self.max_ratio * self.source.count:
-            raise DataError(
-                self.source.name,
-                f"unpacks to more than {self.max_ratio:g} times its size, like a decompression bomb; "
-                "if it is none, unpack it by hand",
-            )
+        _check_ratio(self.source, self.made, self.max_ratio)
+
+
+class _Zstd(io.RawIOBase):
+    """Unpacks the frames of a zstd file, by pyarrow: Python has no decoder of its own before 3.14."""
+
+    def __init__(self, source: _Source, max_ratio: float) -> None:
+        try:
+            import pyarrow as pa
+        except ImportError:
+            raise MissingExtra("pyarrow", "data", f"reading {source.name}, which is packed by zstd,") from None
+        self.source = source
+        self.max_ratio = max_ratio
+        self.made = 0
+        self.stream = pa.CompressedInputStream(pa.PythonFile(_Readable(source), mode="r"), "zstd")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, view: Any) -> int:
+        view = memoryview(view).cast("B")
+        try:
+            block = self.stream.read(min(len(view), BLOCK))
+        except OSError as error:
+            word = "cut off" if "runcated" in str(error) else "damaged"
+            raise DataError(self.source.name, f"the zstd data is {word}: {error}") from None
+        view[: len(block)] = block
+        self.made += len(block)
+        _check_ratio(self.source, self.made, self.max_ratio)
+        return len(block)
+
+
+class _Readable(io.RawIOBase):
+    """A source as a file object."""
+
+    def __init__(self, source: _Source) -> None:
+        self.source = source
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, n: int = -1) -> bytes:
+        return self.source.read(BLOCK if n < 0 else n)
+
+
+def _check_ratio(source: _Source, made: int, max_ratio: float) -> None:
+    if made > RATIO_FREE and made > max_ratio * source.count:
+        raise DataError(
+            source.name,
+            f"unpacks to more than {max_ratio:g} times its size, like a decompression bomb; "
+            "if it is none, unpack it by hand",
+        )
 
 
 def excerpt(found: bytes, limit: int = 40) -> str:

@@ -28,7 +28,8 @@ import numpy as np
 from scipy.sparse import csc_array, csr_array
 
 from longtail.data.files import MAX_RATIO, RATIO_FREE, PathLike, excerpt, open_regular
-from longtail.data.xmc import canonical, check_same_rows, merge, repeats_message
+from longtail.data.npy import read_npy
+from longtail.data.xmc import canonical, check_same_rows, merge, no_labels, repeats_message
 from longtail.errors import DataError, DataWarning
 from longtail.matrix import MAX_COLUMNS, index_fault, pointer_fault
 
@@ -50,15 +51,28 @@ _BROKEN = (  # exceptions of zipfile and NumPy for damaged bytes
 )
 
 
-def read_npz(features_path: PathLike, labels_path: PathLike) -> tuple[csr_array, csr_array]:
-    """Features X (float32) and labels Y (int32 ones) from two files written by `scipy.sparse.save_npz`."""
-    X, x_repeats = _File(features_path).matrix(labels=False)
-    Y, y_repeats = _File(labels_path).matrix(labels=True)
+def read_npz(features_path: PathLike, labels_path: PathLike | None) -> tuple[csr_array, csr_array]:
+    """Features X (float32) and labels Y (int32 ones) from two files written by `scipy.sparse.save_npz`.
+
+    A file that ends in .npy holds a dense array. Without a file of labels, Y has no columns.
+    """
+    X, x_repeats = _matrix(features_path, labels=False)
+    if labels_path is None:
+        labels_path, Y, y_repeats = features_path, no_labels(X), 0
+    else:
+        Y, y_repeats = _matrix(labels_path, labels=True)
     check_same_rows(X, Y, features_path, labels_path)
     for path, features, labels in ((features_path, x_repeats, 0), (labels_path, 0, y_repeats)):
         if features or labels:
             warnings.warn(repeats_message(os.fspath(path), features, labels), DataWarning, stacklevel=2)
     return X, Y
+
+
+def _matrix(path: PathLike, *, labels: bool) -> tuple[csr_array, int]:
+    """The matrix of a file, and the number of rows with repeated entries."""
+    if os.fspath(path).lower().endswith(".npy"):
+        return read_npy(path, labels=labels), 0
+    return _File(path).matrix(labels=labels)
 
 
 class _File:

@@ -14,7 +14,8 @@ The formats leave some questions open. This reader answers them as follows. It n
   follow from the rows.
 - A blank line is a row without labels and features. Blank lines at the end of a file are not rows (with a header: those
   beyond its number of rows). If the first word has a colon, it is a pair, and the row has no labels.
-- Words are separated by spaces or tabs, lines by LF or CR LF; the last line need not end. There are no comments.
+- Words are separated by spaces or tabs, lines by LF or CR LF; the last line need not end. In the format with labels,
+  `#` begins a comment that goes to the end of the line, and a line that holds only a comment is no row.
 - Labels and features are digits only (no sign). A value is a plain decimal number with an optional sign and exponent,
   rounded to float32 as `np.float32(float(word))` does; NaN, infinity and numbers beyond float32 are refused. Zeros are
   kept as entries. In the labels file of a split pair a value must be positive; it becomes 1.
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -45,6 +47,7 @@ from longtail.matrix import MAX_COLUMNS
 CHUNK = 2 << 20  # bytes parsed at once: small beside the arrays, large beside the cost of a call
 FLOAT32_OVERFLOW = (2 - 2**-24) * 2.0**127  # the smallest double that rounds to infinity
 
+_COMMENT = re.compile(rb"(^[ \t]*)?#[^\n]*?(?=\r?$)", re.MULTILINE)  # group 1 is None if something stands before it
 _LINE = re.compile(rb"[^\n]*")
 _WORD = re.compile(rb"[^ \t]+")
 _LABEL = re.compile(rb"((?!\r\n)[^ \t\n,]){0,41}")  # one more character than a message shows
@@ -78,18 +81,29 @@ def read_xmc(
 
 
 def read_split(
-    features_path: PathLike, labels_path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = CHUNK
+    features_path: PathLike, labels_path: PathLike | None, *, max_line: int = MAX_LINE, chunk_bytes: int = CHUNK
 ) -> tuple[csr_array, csr_array]:
-    """Read features X (float32) and labels Y (int32 ones) from the two files of the split layout."""
-    X_text, Y_text = _Text(features_path, _FEATURES, 0), _Text(labels_path, _LABELS, 0)
+    """Read features X (float32) and labels Y (int32 ones) from the two files of the split layout.
+
+    Without a file of labels, Y has no columns.
+    """
+    X_text = _Text(features_path, _FEATURES, 0)
     X_text.read(max_line, chunk_bytes)
     X_text.warn()
     X = X_text.pairs()
+    if labels_path is None:
+        return X, no_labels(X)
+    Y_text = _Text(labels_path, _LABELS, 0)
     Y_text.read(max_line, chunk_bytes)
     Y_text.warn()
     Y = Y_text.pairs()
     check_same_rows(X, Y, features_path, labels_path)
     return X, Y
+
+
+def no_labels(X: csr_array) -> csr_array:
+    """The Y of rows to predict for: no columns."""
+    return csr_array((X.shape[0], 0), dtype=np.int32)
 
 
 def check_same_rows(X: csr_array, Y: csr_array, features_path: PathLike, labels_path: PathLike) -> None:
@@ -183,7 +197,9 @@ class _Text:
         self.layout = layout
         self.first_feature = first_feature
         self.sizes: dict[str, int] | None = None  # from the header
+        self.header_line = 1
         self.lines = 0  # number of lines read, including the header
+        self.begun = False  # whether the first line, which may be a header, was read
         self.n_rows = 0  # number of rows up to the last one that is not blank
         self.blank = 0  # number of blank rows after these
         self.X, self.Y = _Rows(with_values=not layout.positive), _Rows(with_values=False)
@@ -195,28 +211,50 @@ class _Text:
         for chunk in iter_chunks(self.path, max_line=max_line, chunk_bytes=chunk_bytes):
             if chunk[-1] != xmc_kernel.LF:
                 raise line_too_long(self.path, self.lines + 1, max_line)
-            text = chunk if self.lines else self._after_header(chunk)
-            self._add(frozen(np.frombuffer(text, np.uint8), np.uint8))
+            if not self.lines:
+                head = bytes(chunk[:4])
+                chunk = chunk[len(head) - len(after_mark(self.path, head)) :]
+            for part in self._without_comments(chunk):
+                text = part if self.begun else self._after_header(part)
+                self.begun = True
+                self._add(frozen(np.frombuffer(text, np.uint8), np.uint8))
         self._check_rows()
 
+    def _without_comments(self, chunk: memoryview) -> Iterator[memoryview]:
+        """The lines of a piece, with blanks in place of comments. A line that is all comment is left out."""
+        if not self.layout.with_labels or not (np.frombuffer(chunk, np.uint8) == ord("#")).any():
+            yield chunk
+            return
+        content, begin = memoryview(bytearray(chunk)), 0
+        for comment in _COMMENT.finditer(chunk):
+            start, end = comment.span()
+            if comment[1] is None:
+                content[start:end] = b" " * (end - start)
+                continue
+            if start > begin:
+                yield content[begin:start]
+            self.lines += 1
+            begin = end + 1 + (content[end] == ord("\r"))
+        if begin < len(content):
+            yield content[begin:]
+
     def _after_header(self, chunk: memoryview) -> memoryview:
-        """The first piece without byte order mark and header."""
+        """The first piece without the header."""
         raw = _LINE.match(chunk)[0]  # type: ignore[index]  # matches anything
-        line = after_mark(self.path, raw)
-        rows = chunk[len(raw) - len(line) :]
-        line = line.removesuffix(b"\r")
+        line = raw.removesuffix(b"\r")
+        number = self.lines + 1
         if line.lstrip().startswith(b"{"):
             reason = "found JSON, expected rows 'label,label feature:value …'; name the format jsonl if these are texts"
-            raise DataError(self.name, reason, line=1, column=1)
+            raise DataError(self.name, reason, line=number, column=1)
         if self.layout.header_optional and (b":" in line or b"," in line):
-            return rows
+            return chunk
         words = list(islice(_WORD.finditer(line), len(self.layout.header) + 1))
         if self.layout.header_optional and len(words) < 2:
-            return rows
+            return chunk
         if len(words) != len(self.layout.header):
             row = " or a row 'label,label feature:value …'" if self.layout.header_optional else ""
             reason = f"found {excerpt(line)}, expected the header '{' '.join(self.layout.header)}'{row}"
-            raise DataError(self.name, reason, line=1, column=1)
+            raise DataError(self.name, reason, line=number, column=1)
         self.sizes = {}
         for noun, word in zip(self.layout.header, words, strict=True):
             digits = word[0].lstrip(b"0") or b"0"
@@ -224,9 +262,9 @@ class _Text:
                 reason = (
                     f"found {excerpt(word[0])}, expected the number of {noun}, a whole number from 0 to {MAX_COLUMNS}"
                 )
-                raise DataError(self.name, reason, line=1, column=word.start() + 1)
+                raise DataError(self.name, reason, line=number, column=word.start() + 1)
             self.sizes[noun] = int(digits)
-        self.lines = 1
+        self.header_line = self.lines = number
         return chunk[len(raw) + 1 :]
 
     # --- rows --------------------------------------------------------------------------------------------------------
@@ -286,7 +324,7 @@ class _Text:
         if not self.n_rows <= promised <= self.n_rows + self.blank:
             found = self.n_rows + (self.blank if self.n_rows < promised else 0)
             reason = f"found {found} rows, expected {promised}, as many as the header promises"
-            raise DataError(self.name, reason, line=1)
+            raise DataError(self.name, reason, line=self.header_line)
         self.n_rows = promised
 
     def pairs(self) -> csr_array:

@@ -253,7 +253,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         X holds rows as in `fit`, or raw texts if the model has a text pipeline. At most `n_labels` labels are returned.
         """
         k, rows = check.top_k(k), self._rows(X)
-        return self.model_.predict_topk(rows, k, n_jobs=self.n_jobs)
+        top = self.model_.predict_topk(rows, k, n_jobs=self.n_jobs)
+        return replace(top, names=self.classes_)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """The scores of all labels: a dense float32 array of shape (n_samples, n_labels).
@@ -322,6 +323,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         check_is_fitted(self)
         if isinstance(X, Dataset):
             X = X.X
+        if isinstance(X, list | tuple) and not X:
+            return sp.csr_array((0, self.model_.n_features), dtype=np.float32)
         texts = check.texts(X)
         if texts is not None:
             if self.model_.text_features is None:
