@@ -141,6 +141,7 @@ COMPARED_THROUGH = {
     "longtail.metrics.hits_kernel.mark_hits": "longtail.metrics.hits.find_hits",
     "longtail.models.index_kernels.fill_columns": "longtail.models.index.InvertedIndex",
     "longtail.models.index_kernels.find_peaks": "longtail.models.index.InvertedIndex",
+    "longtail.methods.one_vs_all.first_rows_kernels.likely_rows": "longtail.methods.one_vs_all.first_rows.first_rows",
     "longtail.methods.one_vs_all.starts.msi_kernels.mean_separating": "longtail.methods.one_vs_all.starts",
     "longtail.data.xmc_kernel.line_start": "longtail.data.xmc.read_xmc",
     "longtail.data.xmc_kernel.merge": "longtail.data.xmc.read_xmc",
