@@ -10,6 +10,7 @@ BIN     := $(VENV)/bin
 LOWEST  := .venv-lowest
 OLDEST  ?= python3.11  # the lowest declared versions have no wheels for newer interpreters
 CLEAN   := .venv-dist
+TOOLS   := pytest pytest-xdist hypothesis pandas polars pyarrow  # enough for the tests of the library itself
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
@@ -32,7 +33,7 @@ $(VENV)/made-docs: $(VENV)/made
 $(LOWEST)/made: pyproject.toml .ci/lowest.py
 	$(OLDEST) -m venv $(LOWEST)
 	$(LOWEST)/bin/python .ci/lowest.py pyproject.toml > $(LOWEST)/lowest.txt
-	$(LOWEST)/bin/python $(INSTALL) -e '.[demo,dev]' -c $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python $(INSTALL) -e '.[demo]' $(TOOLS) -c $(LOWEST)/lowest.txt
 	@touch $@
 
 demo: $(VENV)/made
@@ -48,11 +49,11 @@ soak: $(VENV)/made
 
 test-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --ignore tests/serve --ignore tests/runs
 
 smoke-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 -m smoke
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 tests/test_smoke.py
 
 check: $(VENV)/made
 	$(BIN)/ruff check .

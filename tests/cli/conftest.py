@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from longtail.cli import app
+from longtail.cli import app, progress
 
 PROGRAM = [sys.executable, "-c", "from longtail.cli import main; main()"]
 TOPICS = ("apple", "bridge", "cat", "drum", "engine", "forest")
@@ -76,3 +76,9 @@ def models(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = ["train", str(files / data), str(folder / name), "--C", "10"]
         assert CliRunner().invoke(app, words).exit_code == 0
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_progress_lines(monkeypatch):
+    """A slow machine may take long enough for a line of progress; tests that want one set the time themselves."""
+    monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
