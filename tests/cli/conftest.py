@@ -21,6 +21,8 @@ FILLER = ("one", "two", "three", "four", "five", "six", "seven")
 
 Run = Callable[..., Any]
 
+progress.LINE_SECONDS = 1e9  # a slow machine may take long enough for a line; tests that want one set the time
+
 
 @pytest.fixture
 def run() -> Run:
@@ -76,9 +78,3 @@ def models(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         words = ["train", str(files / data), str(folder / name), "--C", "10"]
         assert CliRunner().invoke(app, words).exit_code == 0
     return folder
-
-
-@pytest.fixture(autouse=True)
-def no_progress_lines(monkeypatch):
-    """A slow machine may take long enough for a line of progress; tests that want one set the time themselves."""
-    monkeypatch.setattr(progress, "LINE_SECONDS", 1e9)
