@@ -187,7 +187,7 @@ def test_rows_out_of_order_never_reach_a_kernel():
     for indices in ([3, 1], [2, 2]):
         X = sp.csr_array((values, np.array(indices), indptr), shape=(1, 6))
         for call in (random_model().predict_topk, random_model().predict_above):
-            with pytest.raises(InputError, match=r"unsorted or repeated features; call X.sum_duplicates\(\) before"):
+            with pytest.raises(InputError, match=r"unsorted or repeated features; call X.sum_duplicates\(\) first"):
                 call(X)
 
 

@@ -46,7 +46,7 @@ from longtail.cli.reading import READING
 from longtail.errors import LongtailError, RunError
 
 PLAIN = "longtail-plain"  # how characters are written that the terminal lacks
-SIGNS = {"─": "-", "…": "...", "µ": "u", "→": "->"}
+SIGNS = {"─": "-", "…": "...", "µ": "u", "→": "->", "≤": "<="}
 PARAMETER = re.compile(r"The '(?P<name>\w+)' parameter of (?P<owner>\w+)")
 TRACEBACK = "LONGTAIL_TRACEBACK"
 UNSOLVED = 3  # training went through, but some blocks could not be solved
