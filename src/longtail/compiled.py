@@ -29,7 +29,29 @@ def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
         _warn_of_no_cache()
         compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
+        compiled.compile = _saved_or_not(compiled.compile)
     return compiled
+
+
+def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap `Dispatcher.compile`, so that a kernel that was compiled but could not be saved is used all the same.
+
+    LLVM hands the machine code to Numba in a callback. If an exception occurs inside it, such as Ctrl-C or another
+    signal, ctypes drops the exception and Numba has no machine code to save. It then raises "no compiled object yet",
+    after it has added the kernel. A second call finds the kernel, and a later process saves it.
+    """
+
+    @functools.wraps(compile_for)
+    def compile_again(signature: Any) -> Any:
+        try:
+            return compile_for(signature)
+        except RuntimeError as error:
+            if "no compiled object yet" not in str(error):
+                raise
+            return compile_for(signature)
+
+    return compile_again
 
 
 @functools.cache
