@@ -136,14 +136,52 @@ def test_array_types_are_the_listed_ones(tmp_path, array):
     assert not folder.holds(tmp_path / "m", MODEL)
 
 
-def test_the_limits_hold_for_the_writer_too(tmp_path):
-    with pytest.raises(ModelError, match="65 arrays are more than the 64 that a model folder may hold"):
+def test_the_limits_hold_for_the_writer_too(tmp_path, monkeypatch):
+    assert folder.MAX_ARRAYS > 13 * 256  # the arrays of all shards of a model
+    monkeypatch.setattr(folder, "MAX_ARRAYS", 64)
+    with pytest.raises(ModelError, match="a model folder may hold at most 64 arrays"):
         folder.write(tmp_path / "m", MODEL, {f"a{i}": np.zeros(1) for i in range(65)}, {})
     with pytest.raises(ModelError, match="bytes of meta data are over the limit of 1,048,576") as caught:
         folder.write(tmp_path / "m", MODEL, ONE, {"x": "y" * 2**20})
     assert caught.value.path == str(tmp_path / "m" / "model.json")
     folder.write(tmp_path / "m", MODEL, {f"a{i}": np.zeros(1) for i in range(64)}, {})
     assert len(folder.read(tmp_path / "m", MODEL)[0]) == 64
+
+
+def test_arrays_can_be_made_while_they_are_written(tmp_path):
+    """Each array is on disk, and can be forgotten, before the next one is made."""
+
+    def made():
+        for number in range(4):
+            assert len(list((tmp_path / "m").glob("*.npy"))) == number
+            yield f"a{number}", np.full(3, number)
+
+    folder.write(tmp_path / "m", MODEL, made(), {"x": 1})
+    folder.write(tmp_path / "n", MODEL, {f"a{number}": np.full(3, number) for number in range(4)}, {"x": 1})
+    assert (tmp_path / "m" / "model.json").read_bytes() == (tmp_path / "n" / "model.json").read_bytes()
+
+
+def test_an_array_that_cannot_be_made_leaves_the_old_folder(tmp_path):
+    def broken():
+        yield "a", np.zeros(2)
+        raise MemoryError
+
+    folder.write(tmp_path / "m", MODEL, ONE, {"x": 1})
+    with pytest.raises(MemoryError):
+        folder.write(tmp_path / "m", MODEL, broken(), {"x": 2})
+    assert folder.read(tmp_path / "m", MODEL)[1] == {"x": 1}
+
+
+def test_a_mapped_folder_survives_the_next_save(tmp_path):
+    """A save writes new files and never changes old ones, so that a process that maps them keeps its content."""
+    folder.write(tmp_path / "m", MODEL, {"a": np.arange(5000), "b": np.ones(2)}, {})
+    mapped = folder.read(tmp_path / "m", MODEL)[0]
+    old = {path.name: path.stat().st_ino for path in (tmp_path / "m").glob("*.npy")}
+    for arrays in ({"a": np.arange(5000), "b": np.zeros(2)}, {"a": np.zeros(9)}, {}):
+        folder.write(tmp_path / "m", MODEL, arrays, {})
+        new = {path.name: path.stat().st_ino for path in (tmp_path / "m").glob("*.npy")}
+        assert not {inode for name, inode in new.items() if old.get(name) == inode}
+        assert mapped["a"].tolist() == list(range(5000))
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, np.int64(1)])

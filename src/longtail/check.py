@@ -333,6 +333,12 @@ def flag(owner: Any, name: str) -> None:
         raise _parameter_error(owner, name, "True or False")
 
 
+def shard_size(size: Any) -> None:
+    """Raise InputError if a number of bytes per shard is invalid."""
+    if size is not None and (not isinstance(size, numbers.Integral) or isinstance(size, bool) or size < 1):
+        raise InputError(f"shard_size is a number of bytes, such as 512 * 1024**2; got {size!r}")
+
+
 def n_jobs(owner: Any) -> None:
     """The parameter `n_jobs` must be None, a positive integer, or a negative one as in joblib."""
     value = owner.n_jobs

@@ -24,7 +24,7 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ from longtail import sealed
 from longtail.errors import ModelError
 
 FORMAT = 1
-MAX_ARRAYS = 64
+MAX_ARRAYS = 4096
 MAX_HEADER_BYTES = 4096
 DTYPES = ("<f4", "<f8", "<i4", "<i8", "|u1", "<u2")  # the dtypes that an array file may have
 _ARRAY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
@@ -58,7 +58,8 @@ class Kind:
 MODEL = Kind("model", "model.json")
 DATASET = Kind("dataset", "dataset.json")
 DATA = Kind("copy of the training data", "data.json")  # for the workers of a run
-RUN = Kind("run", "run.json", beside=("lock", "events.jsonl", "parts", "data"))
+RUN = Kind("run", "run.json", beside=("lock", "events.jsonl", "parts", "data", "shards"))
+SHARD = Kind("shard", "shard.json")  # of a model, while it is made
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -78,19 +79,26 @@ class _Checked:
 
 
 def write(
-    folder: str | os.PathLike[str], kind: Kind, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]
+    folder: str | os.PathLike[str],
+    kind: Kind,
+    arrays: Mapping[str, np.ndarray] | Iterable[tuple[str, np.ndarray]],
+    meta: Mapping[str, Any],
 ) -> None:
-    """Write `arrays` and `meta` to `folder`, replacing its old content in one step."""
+    """Write `arrays` and `meta` to `folder`, replacing its old content in one step.
+
+    `arrays` may also be pairs of names and arrays. An iterator can make each array when the one before is written, so
+    that not all of them are in memory.
+    """
     root = Path(folder)
     check_target(root, kind)
-    if len(arrays) > MAX_ARRAYS:
-        raise ModelError(
-            root, f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a {kind.noun} folder may hold"
-        )
     old = _listed(root, kind)
     with sealed.os_errors(root, f"cannot write the {kind.noun}"):
         root.mkdir(parents=True, exist_ok=True)
-        entries = {name: _write_array(root, name, array) for name, array in arrays.items()}
+        entries: dict[str, dict[str, Any]] = {}
+        for name, array in arrays.items() if isinstance(arrays, Mapping) else arrays:
+            if len(entries) == MAX_ARRAYS:
+                raise ModelError(root, f"a {kind.noun} folder may hold at most {MAX_ARRAYS:,} arrays")
+            entries[name] = _write_array(root, name, array)
         text = sealed.seal({"format": FORMAT, "kind": kind.noun, "meta": dict(meta), "arrays": entries})
         if len(text) > sealed.MAX_MANIFEST_BYTES:
             raise ModelError(
@@ -187,11 +195,11 @@ def holds(folder: str | os.PathLike[str], kind: Kind) -> bool:
     return os.path.isfile(Path(folder) / kind.manifest)
 
 
-def size(folder: str | os.PathLike[str], kind: Kind) -> int:
-    """Bytes on disk of the manifest and of the files that it lists."""
+def size(folder: str | os.PathLike[str], kind: Kind, counts: Callable[[str], bool] = lambda name: True) -> int:
+    """Bytes on disk of the manifest and of the arrays that it lists and that count."""
     root = Path(folder)
-    entries = _read_manifest(root, kind)["arrays"].values()
-    listed: int = sum(entry["bytes"] for entry in entries)
+    entries = _read_manifest(root, kind)["arrays"]
+    listed: int = sum(entry["bytes"] for name, entry in entries.items() if counts(name))
     return (root / kind.manifest).stat().st_size + listed
 
 
@@ -226,7 +234,7 @@ def _read_manifest(root: Path, kind: Kind) -> dict[str, Any]:
     if not isinstance(body.get("meta"), dict) or not isinstance(body.get("arrays"), dict):
         raise ModelError(path, "lacks the members 'meta' and 'arrays'")
     if len(body["arrays"]) > MAX_ARRAYS:
-        raise ModelError(path, f"lists {len(body['arrays']):,} arrays; at most {MAX_ARRAYS} are allowed")
+        raise ModelError(path, f"lists {len(body['arrays']):,} arrays; at most {MAX_ARRAYS:,} are allowed")
     for name, entry in body["arrays"].items():
         _check_entry(path, name, entry)
     return body

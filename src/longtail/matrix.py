@@ -157,6 +157,18 @@ def ones(indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.
     return sp.csr_array((data, indices.astype(width, copy=False), indptr.astype(width, copy=False)), shape=shape)
 
 
+def csr_view(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
+    """Return a canonical matrix that shares the memory of its arrays. SciPy's constructor copies arrays that are views
+    of much larger ones."""
+    matrix = sp.csr_array(shape, dtype=data.dtype)
+    matrix.data = data
+    matrix.indices = indices
+    matrix.indptr = indptr
+    matrix.has_sorted_indices = True
+    matrix.has_canonical_format = True
+    return matrix
+
+
 def one_label_per_row(Y: HasIndptr) -> bool:
     """Whether every row of an indicator has exactly one label."""
     return bool((np.diff(Y.indptr) == 1).all())

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.data import TextFeatures
-from longtail.models import HashedModel, LinearModel, Model
+from longtail.models import HashedModel, LinearModel, Model, ShardedModel
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashing import Hashes
 from longtail.store import Provenance, write_model
@@ -65,9 +65,30 @@ def hashed_model(*, density: float = 0.3, weights: str = "int8", n_buckets: int 
     return HashedModel(hashes, buckets, 4, multiclass=True, label_names=np.array(list("abcdefg")))
 
 
-def save(root: Path, model: Model) -> Path:
-    write_model(root, model, PROVENANCE)
+def indexed_model(n_labels: int = 40) -> LinearModel:
+    """A model whose index has lists, columns and spill. Feature 3 is in all labels, and has large weights in few."""
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(n_labels, 7)) * (rng.random((n_labels, 7)) < 0.1)
+    W[:, 3] = rng.normal(size=n_labels)
+    W[: n_labels // 300, 3] *= 1000
+    names = np.array([f"name {label}" for label in range(n_labels)])
+    return LinearModel(sp.csr_array(W.astype(np.float32)), 6, 1.0, label_names=names)
+
+
+def sharded_model() -> ShardedModel:
+    """Three shards, one of them without weights."""
+    W = sp.csr_array(np.array([[1, 0, 2], [0, 0, 0], [0, 0, 0], [0, 3, 0], [4, 5, 6]], np.float32))
+    pieces = (W[:1], W[1:3], W[3:])
+    return ShardedModel(tuple(LinearModel(piece, 2, 1.0) for piece in pieces), 2, label_names=np.array(list("abcde")))
+
+
+def save(root: Path, model: Model, *, index: bool | None = None) -> Path:
+    write_model(root, model, PROVENANCE, index=index)
     return root
+
+
+def save_indexed(root: Path, model: Model) -> Path:
+    return save(root, model, index=True)
 
 
 def assert_same_model(found: Model, model: Model) -> None:

@@ -52,7 +52,7 @@ def names(root: Path) -> set[str]:
 @pytest.mark.parametrize("fail", [disk_full, broken_disk, interrupt])
 @pytest.mark.parametrize("old", [plain_model(0), None], ids=["over a model", "anew"])
 def test_a_fault_at_any_step_leaves_the_old_model_or_the_new(memory_path, fail, forever, old):
-    new, root = number_model(), memory_path / "m"
+    new, root = number_model(), memory_path / "m"  # the arrays of shards and indexes are written in the same way
     wanted = names(save(memory_path / "wanted", new))
     outcomes = []
     for first in range(1, 1000):

@@ -13,15 +13,15 @@ import pytest
 
 from longtail.errors import ModelError
 from longtail.store import read_model
-from tests.store.samples import hashed_model, number_model, plain_model, save, text_model
+from tests.store.samples import hashed_model, number_model, plain_model, save, sharded_model, text_model
 
 SEED = 20240229
 HEADER = 128
 
 
-@pytest.fixture(params=[text_model, number_model, hashed_model])
+@pytest.fixture(params=[text_model, number_model, hashed_model, sharded_model])
 def root(request, memory_path) -> Path:
-    return save(memory_path / "m", request.param())
+    return save(memory_path / "m", request.param(), index=request.param in (number_model, sharded_model))
 
 
 @pytest.fixture(autouse=True)

@@ -134,11 +134,11 @@ MANIFEST = {
     "array name of 10^4": (call("W_data", "a" * 10_000), PLACE),
     "10^5 entries": (
         lambda f: f.entries.update({f"a{i}": 1 for i in range(100_000)}),
-        "lists 100,00. arrays; at most 64|is larger than 1,048,576 bytes",
+        "lists 100,00. arrays; at most 4,096|is larger than 1,048,576 bytes",
     ),
-    "65 entries": (
-        lambda f: f.entries.update({f"a{i}": 1 for i in range(65 - len(f.entries))}),
-        "lists 65 arrays; at most 64 are allowed",
+    "4,097 entries": (
+        lambda f: f.entries.update({f"a{i}": 1 for i in range(4097 - len(f.entries))}),
+        "lists 4,097 arrays; at most 4,096 are allowed",
     ),
     "arrays a list": (lambda f: f.body.update(arrays=[]), "lacks the members 'meta' and 'arrays'"),
     "meta null": (lambda f: f.body.update(meta=None), "lacks the members 'meta' and 'arrays'"),
@@ -235,7 +235,7 @@ CONTENT = {
     "bias off": (meta(bias=0.0), "leaves the range"),
     "multiclass 1": (meta(multiclass=1), "member 'multiclass' is missing or of the wrong type"),
     "method a number": (meta(method=3), "member 'method' is missing or of the wrong type"),
-    "another kind of model": (meta(model="tree"), "a kind that this version lacks; it knows linear, hashed"),
+    "another kind of model": (meta(model="tree"), "a kind that this version lacks; it knows linear, sharded, hashed"),
     "model a number": (meta(model=1), "member 'model' is missing or of the wrong type"),
     "hashed without arrays": (
         meta(model="hashed", n_buckets=2, link="softmax", aggregate="mean"),

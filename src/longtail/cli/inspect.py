@@ -11,7 +11,7 @@ from longtail.cli.reading import Json, Model, label_called, load_model
 
 if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier
-    from longtail.models import LinearModel
+    from longtail.models import LabelWeights
 
 QUANTILES = (0, 25, 50, 75, 99, 100)  # of the weights per label, in per cent
 NAMES = 8  # label names shown
@@ -40,7 +40,7 @@ def inspect(
 
 def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
     from longtail import store
-    from longtail.models import LinearModel
+    from longtail.models import LabelWeights
 
     inner = clf.model_
     return {
@@ -53,20 +53,22 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
         "bias": inner.bias,
         "one_class_per_row": inner.multiclass,
         "weights": inner.n_weights,
-        **(_of_labels(inner) if isinstance(inner, LinearModel) else _of_buckets(inner)),
+        **(_of_labels(inner) if isinstance(inner, LabelWeights) else _of_buckets(inner)),
         "bytes": store.model_size(model),
+        "index_bytes": store.index_size(model),
         "text_pipeline": _pipeline(inner),
         "label_names": clf.classes_[:NAMES].tolist(),
     }
 
 
-def _of_labels(inner: LinearModel) -> dict[str, Any]:
+def _of_labels(inner: LabelWeights) -> dict[str, Any]:
     import numpy as np
 
-    per_label = np.diff(inner.W.indptr)
+    per_label = inner.weights_per_label
     quantiles = np.percentile(per_label, QUANTILES).tolist()
     return {
-        "all_weights": inner.n_labels * inner.W.shape[1],
+        "shards": len(getattr(inner, "shards", [inner])),
+        "all_weights": inner.n_labels * (inner.n_features + (inner.bias > 0)),
         "weights_per_label": dict(zip(map(str, QUANTILES), quantiles, strict=True)),
         "labels_without_weights": int((per_label == 0).sum()),
     }
@@ -105,12 +107,17 @@ def _for_people(about: dict[str, Any], training: dict[str, str]) -> Any:
             "predicts": "one class per row" if about["one_class_per_row"] else "any number of labels per row",
             "weights": f"{about['weights']:,} ({share:.3%} of all are not zero)",
             **(_labels_for_people(about) if "weights_per_label" in about else _buckets_for_people(about)),
-            "on disk": size(about["bytes"]),
+            "on disk": size(about["bytes"]) + _more_on_disk(about),
             "text pipeline": _pairs(about["text_pipeline"]) if about["text_pipeline"] else "none; rows of numbers",
             "label names": ", ".join(map(str, about["label_names"])) + more,
             **training,
         }
     )
+
+
+def _more_on_disk(about: dict[str, Any]) -> str:
+    index = f", and {size(about['index_bytes'])} of index" if about["index_bytes"] else ""
+    return f"{index}, in {about['shards']} shards" if about.get("shards", 1) > 1 else index
 
 
 def _labels_for_people(about: dict[str, Any]) -> dict[str, Any]:

@@ -81,6 +81,17 @@ def switch_or_word(text: str) -> bool | str:
     return {"on": True, "off": False}.get(text, text)
 
 
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def n_bytes(text: str) -> int:
+    """Reads a size such as 512MB or 1.5GB."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Z]{0,2})", text.strip().upper())
+    if match is None or match[2] not in UNITS or float(match[1]) * UNITS[match[2]] < 1:
+        raise typer.BadParameter(f"{text!r} is not a size; write a number and a unit, such as 512MB or 2GB")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
 def default_text(value: Any) -> str:
     """The default as it would be typed; nothing for None."""
     if value is None:

@@ -45,6 +45,9 @@ def serve(
     access_log: Annotated[
         bool, typer.Option("--access-log/--no-access-log", help="A line per request on standard error.")
     ] = True,
+    mmap: Annotated[
+        bool, typer.Option("--mmap", help="Leave the models on disk, also those that are larger than the memory.")
+    ] = False,
     *,
     limits: dict[str, Any],
 ) -> None:
@@ -52,7 +55,7 @@ def serve(
 
     A model is replaced without a gap when its folder is, or on SIGHUP. SIGTERM answers what is under way and ends.
     """
-    run(models, host, port, workers, token_file, allow_host or [], access_log, limits)
+    run(models, host, port, workers, token_file, allow_host or [], access_log, mmap, limits)
 
 
 def run(
@@ -63,6 +66,7 @@ def run(
     token_file: str | None = None,
     allow_host: list[str] | None = None,
     access_log: bool = True,
+    mmap: bool = False,
     limits: dict[str, Any] | None = None,
 ) -> None:
     """Serve until a signal ends it."""
@@ -82,7 +86,7 @@ def run(
     from longtail.serve.service import Settings
 
     sources = parse_models(models)
-    settings = Settings(Limits(**(limits or {})), _access(host, tokens, allow_host or []), access_log)
+    settings = Settings(Limits(**(limits or {})), _access(host, tokens, allow_host or []), access_log, mmap)
     try:
         listeners = listen(host, port)
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.card import write_card
-from longtail.cli.options import Groups, options_of
+from longtail.cli.options import Groups, n_bytes, options_of
 from longtail.cli.output import UsageError, duration, note, say, say_json, size
 from longtail.cli.progress import step
 from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
@@ -37,6 +37,16 @@ def train(
     workers: Annotated[
         str, typer.Option("--workers", help="threads, processes:NUMBER, ray, or ray:ADDRESS of a cluster.")
     ] = "threads",
+    shard_size: Annotated[
+        int | None,
+        typer.Option(
+            "--shard-size",
+            metavar="SIZE",
+            parser=n_bytes,
+            help="Divide a larger linear model into shards of this size; with --run, one at a time is in memory.",
+            show_default="512 MiB",
+        ),
+    ] = None,
     json: Json = False,
     *,
     reading: dict[str, Any],
@@ -54,7 +64,7 @@ def train(
     dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
     try:
         with step("Training", "%") as training:
-            clf.fit(dataset, progress=training.share, run=run, workers=workers)
+            clf.fit(dataset, progress=training.share, run=run, workers=workers, shard_size=shard_size)
     except KeyboardInterrupt:
         if run is not None:
             note(f"Finished blocks are kept in {run}; the same command goes on from there.")

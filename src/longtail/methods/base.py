@@ -78,6 +78,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         progress: Progress | None = None,
         run: str | os.PathLike[str] | None = None,
         workers: str | parallel.Workers | None = None,
+        shard_size: int | None = None,
     ) -> Self:
         """Train on the rows of X and their labels y.
 
@@ -99,6 +100,10 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             same model.
         workers : "threads", "processes:NUMBER", "ray" or "ray:ADDRESS", optional
             What solves the blocks. The default is threads.
+        shard_size : int, default=512 MB
+            A linear model with more bytes of weights is divided into shards of this size. It gives the same answers.
+            With `run`, every shard is written there as soon as it is complete, and the model is opened memory-mapped.
+            It then need not fit into memory.
 
         Returns
         -------
@@ -106,10 +111,12 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         """
         self._check_all_parameters()
         who = parallel.Workers.of(workers)
+        check.shard_size(shard_size)
         wall, cpu = time.perf_counter(), _cpu_seconds()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
-        model, record, self.held_out_ = self._trained(rows, data, progress or (lambda share: None), run, who)
+        progress = progress or (lambda share: None)
+        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -129,7 +136,13 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         return self
 
     def _trained(
-        self, X: Any, data: _Data, progress: Progress, run: str | os.PathLike[str] | None, workers: parallel.Workers
+        self,
+        X: Any,
+        data: _Data,
+        progress: Progress,
+        run: str | os.PathLike[str] | None,
+        workers: parallel.Workers,
+        shard_size: int | None,
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the model of canonical rows, its training record, and the predictions for held-out rows, if any.
 
@@ -140,7 +153,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
         ) -> tuple[Model, Training]:
             folder = run if run is None or not name else Path(run) / name
-            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers)
+            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers, shard_size)
 
         return self._train(solve, X, data.Y, progress)
 
@@ -352,10 +365,16 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
 
     # --- store -------------------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the model to `folder`, replacing a model there in one step. `longtail.load` reads it back."""
+    def save(self, folder: str | os.PathLike[str], *, index: bool | None = None) -> None:
+        """Write the model to `folder`, replacing a model there in one step. `longtail.load` reads it back.
+
+        index : whether the index of a linear model is stored, too. It takes one to two times as much space as the
+            weights. Processes that load the model then share it, and their first prediction does not have to make it.
+            None means that models with a million weights or more are stored with it.
+        """
         check_is_fitted(self)
-        store.write_model(folder, self.model_, store.Provenance(self.method, self._saved_params(), self.training_))
+        provenance = store.Provenance(self.method, self._saved_params(), self.training_)
+        store.write_model(folder, self.model_, provenance, index=index)
 
     def _saved_params(self) -> dict[str, Any]:
         """Return the parameters that describe the model. Parameters of the run and arrays are left out."""

@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from longtail.models import LinearModel, Model
 from longtail.parallel import Work
+from longtail.store import Shelf
 
 
 class Block(NamedTuple):
@@ -48,6 +49,12 @@ class Part:
 
 class Stack(ABC):
     """Puts the parts of a problem together, in any order of arrival."""
+
+    def use_shelf(self, shelf: Shelf, most: int) -> None:  # noqa: B027 - not every stack can do without memory
+        """Write weights to the shelf in shards of at most `most` weights, instead of holding all of them in memory.
+
+        This is called before the first part is added. A stack that does not hold weight rows ignores it.
+        """
 
     @abstractmethod
     def add(self, part: Part) -> None:

@@ -6,7 +6,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import parallel, runs, training
+from longtail import parallel, runs, store, training
 from longtail.errors import InputError, ModelError, RunError
 from longtail.methods.problem import Block, Part, Problem
-from longtail.models import Model
+from longtail.models import LinearModel, Model
+from longtail.models.sharded import divided, shard_weights
 from longtail.training import Training
 
 Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
@@ -64,24 +65,30 @@ class Job:
 
 
 def solve(
-    job: Job, progress: Progress, run: str | os.PathLike[str] | None = None, workers: parallel.Workers | None = None
+    job: Job,
+    progress: Progress,
+    run: str | os.PathLike[str] | None = None,
+    workers: parallel.Workers | None = None,
+    shard_size: int | None = None,
 ) -> tuple[Model, Training]:
     """Return the model of the job and its training record."""
     workers = workers or parallel.Workers()
-    if run is None and workers.are_threads:
-        return _in_memory(job, progress)
-    with ExitStack() as context:
-        if run is None:
-            run = context.enter_context(tempfile.TemporaryDirectory(prefix="longtail-run-", ignore_cleanup_errors=True))
-        return _in_folder(job, progress, Path(run), workers)
+    most = shard_weights(shard_size)
+    if run is not None:
+        assembly = _Assembly(job.problem, most, store.Shelf(Path(run) / "shards"))
+        return _in_folder(job, progress, Path(run), workers, assembly)
+    assembly = _Assembly(job.problem, most)
+    if workers.are_threads:
+        return _in_memory(job, progress, assembly)
+    with tempfile.TemporaryDirectory(prefix="longtail-run-", ignore_cleanup_errors=True) as place:
+        return _in_folder(job, progress, Path(place), workers, assembly)
 
 
 # --- in memory -------------------------------------------------------------------------------------------------------
 
 
-def _in_memory(job: Job, progress: Progress) -> tuple[Model, Training]:
+def _in_memory(job: Job, progress: Progress, assembly: _Assembly) -> tuple[Model, Training]:
     problem = job.problem
-    assembly = _Assembly(problem)
 
     def timed(block: Block, work: parallel.Work) -> Part:
         begin = time.perf_counter()
@@ -95,11 +102,18 @@ def _in_memory(job: Job, progress: Progress) -> tuple[Model, Training]:
 
 
 class _Assembly:
-    """The stack and the record of a problem, while its parts arrive."""
+    """The stack and the record of a problem, while its parts arrive.
 
-    def __init__(self, problem: Problem) -> None:
+    most : the weights that a shard may have. A model with more weights is divided into shards.
+    shelf : where shards are written as soon as they are complete; without it, the model is held in memory
+    """
+
+    def __init__(self, problem: Problem, most: int, shelf: store.Shelf | None = None) -> None:
         self.problem = problem
+        self.most = most
         self.stack = problem.stack()
+        if shelf is not None:
+            self.stack.use_shelf(shelf, most)
         self.records: dict[int, training.BlockRecord] = {}
         for part in problem.earlier():
             self.add(part)
@@ -113,7 +127,8 @@ class _Assembly:
     def result(self) -> tuple[Model, Training]:
         problem = self.problem
         record = training.combine(self.records, problem.unit, problem.item_of(), problem.settings)
-        return self.stack.model(), record
+        model = self.stack.model()
+        return (divided(model, self.most) if isinstance(model, LinearModel) else model), record
 
 
 # --- in a folder -----------------------------------------------------------------------------------------------------
@@ -171,11 +186,12 @@ class Recipe:
         return runs.Parts(self.root, self.mark).write(*result)
 
 
-def _in_folder(job: Job, progress: Progress, root: Path, workers: parallel.Workers) -> tuple[Model, Training]:
+def _in_folder(
+    job: Job, progress: Progress, root: Path, workers: parallel.Workers, assembly: _Assembly
+) -> tuple[Model, Training]:
     blocks = job.problem.blocks()
     total = sum(block.cost for block in blocks) or 1.0
     with runs.Run(root, job.identity(blocks), blocks) as run:
-        assembly = _Assembly(job.problem)
         todo = list(blocks)
         for _ in range(ROUNDS):
             missing = run.parts.missing(todo)

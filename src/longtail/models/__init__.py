@@ -4,8 +4,20 @@ from longtail.models.base import Explanation, Model
 from longtail.models.calibrator import Calibrator
 from longtail.models.ensemble import EnsembleModel
 from longtail.models.hashed import HashedModel
-from longtail.models.linear import LinearModel
+from longtail.models.linear import LabelWeights, LinearModel
 from longtail.models.rules import Rules
+from longtail.models.sharded import ShardedModel
 from longtail.models.thresholds import Thresholds
 
-__all__ = ["Calibrator", "EnsembleModel", "Explanation", "HashedModel", "LinearModel", "Model", "Rules", "Thresholds"]
+__all__ = [
+    "Calibrator",
+    "EnsembleModel",
+    "Explanation",
+    "HashedModel",
+    "LabelWeights",
+    "LinearModel",
+    "Model",
+    "Rules",
+    "ShardedModel",
+    "Thresholds",
+]

@@ -183,7 +183,10 @@ class Model(ABC):
 
     def _best(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:
         """The k best labels by score."""
-        X = self._rows(X)
+        return self._search(self._rows(X), k, n_jobs)
+
+    def _search(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:
+        """The k best labels of rows that are checked and normalized."""
         n_allowed = self.n_labels if self.rules is None else self.rules.n_allowed
         index, k = self.index, min(k, n_allowed)  # building the index here avoids building it in every thread
         if X.shape[0] <= ROWS_PER_BLOCK:  # a service sends single rows, so this path avoids threads and copies
@@ -240,10 +243,13 @@ class Model(ABC):
         return sorted(shares, key=lambda share: -abs(share.contribution))
 
     def _probability(self, x: sp.csr_array, label: int, score: float) -> float | None:
-        """Return the probability of a label of the single row x, given its score. None without a calibrator."""
+        """Return the probability of a label of the single row x, given its score. None without a calibrator.
+
+        The row is checked and normalized.
+        """
         if self.calibrator is None:
             return None
-        top = self._best(x, self.calibrator.depth)
+        top = self._search(x, self.calibrator.depth)
         found = np.flatnonzero(top.labels[0] == label)
         rank = found[0] + 1 if len(found) else top.labels.shape[1] + 1
         scores = np.array([[score, top.scores[0, 0]]])

@@ -15,7 +15,7 @@ Aggregates, with q = 1/B the probability that two labels share a bucket (0 if ev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
@@ -120,10 +120,9 @@ class HashedModel(Model):
         (label,) = self._label_ids([label])
         features, weights, bias = self.label_weights(label)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
-        ready = replace(self, normalize=False)  # x is already normalized
-        score = float(ready.scores(x, [label])[0, 0])
+        score = float(self.index.scores(x, np.array([label]))[0, 0])
         offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
-        probability = ready._probability(x, label, score)
+        probability = self._probability(x, label, score)
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
 
 

@@ -6,6 +6,7 @@ columns, because a column of L bytes stands for more than L / 8 weights.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,15 +31,15 @@ SMALLEST_STEP = 1e-30  # smaller steps are close to underflow, so the feature th
 LOOKUP_PRICE = 64.0  # finding one weight of a label takes as long as adding this many entries of lists
 
 
-class InvertedIndex(NamedTuple):
-    """W in the forms that the kernels take. All arrays are read-only. Arrays over labels are in column order of Y."""
+class FeatureLists(NamedTuple):
+    """W by feature: all of an index that takes long to make. It depends on W only, so it can be stored beside W.
 
-    weights: np.ndarray  # the list of feature j: its labels, and their weights, are at ends[j] : ends[j + 1]
+    All arrays are read-only. Columns of W are the features, and the bias if W has a column for it.
+    """
+
+    weights: np.ndarray  # the list of column j of W: its labels, and their weights, are at ends[j] : ends[j + 1]
     labels: np.ndarray
     ends: np.ndarray
-    W_data: np.ndarray  # W by label, canonical
-    W_indices: np.ndarray
-    W_indptr: np.ndarray
     codes: np.ndarray  # (columns, labels rounded up to a multiple of LABELS_AT_ONCE)
     column_of: np.ndarray  # the column of each feature; the number of columns if it has none
     steps: np.ndarray  # (columns,) the weight of a code of 1
@@ -46,33 +47,73 @@ class InvertedIndex(NamedTuple):
     spill_labels: np.ndarray
     spill_ends: np.ndarray
     peaks: np.ndarray  # the largest |weight| of each feature
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> FeatureLists:
+        """The lists from arrays with the names of the fields, whose types may differ in sign. They are not copied."""
+        types = {"codes": np.int8, "labels": np.uint32, "column_of": np.uint32, "spill_labels": np.uint32,
+                 "ends": np.uint64, "spill_ends": np.uint64}  # fmt: skip
+        return cls(**{name: frozen(arrays[name], types.get(name, np.float32)) for name in cls._fields})
+
+    @classmethod
+    def of(cls, W: sp.csr_array, n_features: int) -> FeatureLists:
+        """The lists of W (n_labels, n_features, plus a last column for the bias if there is one)."""
+        weights, labels, ends = csr_parts(canonical(W).T.tocsr())
+        peaks = np.empty(n_features, np.float32)
+        find_peaks(weights, ends[: n_features + 1], peaks)
+        columns = _columns(weights, labels, ends[: n_features + 1], peaks, W.shape[0])
+        return cls(weights, labels, ends, *columns, frozen(peaks, np.float32))
+
+
+class InvertedIndex(NamedTuple):
+    """W in the forms that the kernels take. All arrays are read-only. Arrays over labels are in column order of Y."""
+
+    weights: np.ndarray  # these ten fields are those of FeatureLists
+    labels: np.ndarray
+    ends: np.ndarray
+    codes: np.ndarray
+    column_of: np.ndarray
+    steps: np.ndarray
+    spill_weights: np.ndarray
+    spill_labels: np.ndarray
+    spill_ends: np.ndarray
+    peaks: np.ndarray
+    W_data: np.ndarray  # W by label, canonical
+    W_indices: np.ndarray
+    W_indptr: np.ndarray
     bias_scores: np.ndarray  # the bias term of each score, then zeros up to the width of codes
     bias_peak: float  # the largest |bias score|
     price: float = LOOKUP_PRICE
 
     @classmethod
-    def of(cls, W: sp.csr_array, n_features: int, bias: float, offsets: np.ndarray | None = None) -> InvertedIndex:
+    def of(
+        cls,
+        W: sp.csr_array,
+        n_features: int,
+        bias: float,
+        offsets: np.ndarray | None = None,
+        lists: FeatureLists | None = None,
+    ) -> InvertedIndex:
         """The index of weights W (n_labels, n_features, plus a last column for the bias if it is positive).
 
-        `offsets` are added to the scores of the labels; a label with -inf scores -inf and needs no bound.
+        `offsets` are added to the scores of the labels; a label with -inf scores -inf and needs no bound. `lists` are
+        those of W, if they are known.
         """
-        if not W.has_canonical_format:
-            W = W.copy()
-            W.sum_duplicates()
-        weights, labels, ends = csr_parts(W.T.tocsr())
-        bias_scores = np.zeros(_round_up(W.shape[0]), np.float32)
+        W = canonical(W)
+        lists = FeatureLists.of(W, n_features) if lists is None else lists
+        bias_scores = np.zeros(width_of(W.shape[0]), np.float32)
         if bias:
-            bias_scores[labels[ends[n_features] :]] = np.float32(bias) * weights[ends[n_features] :]
-        lists = (weights, labels, ends[: n_features + 1])
-        peaks = np.empty(n_features, np.float32)
-        find_peaks(weights, lists[2], peaks)
-        columns = _columns(*lists, peaks, W.shape[0])
+            own = slice(int(lists.ends[n_features]), None)
+            bias_scores[lists.labels[own]] = np.float32(bias) * lists.weights[own]
         if offsets is not None:
             bias_scores[: len(offsets)] += offsets
         bias_peak = float(np.abs(bias_scores[np.isfinite(bias_scores)]).max(initial=0))
-        return cls(
-            *lists, *csr_parts(W), *columns, frozen(peaks, np.float32), frozen(bias_scores, np.float32), bias_peak
-        )
+        return cls(*lists, *csr_parts(W), frozen(bias_scores, np.float32), bias_peak)
+
+    @property
+    def lists(self) -> FeatureLists:
+        """The part of the index that can be stored."""
+        return FeatureLists(**{name: getattr(self, name) for name in FeatureLists._fields})
 
     @property
     def n_labels(self) -> int:
@@ -111,6 +152,14 @@ class InvertedIndex(NamedTuple):
         return np.empty_like(self.bias_scores), np.empty(most, np.float32), np.empty(most, np.uint32)
 
 
+def canonical(W: sp.csr_array) -> sp.csr_array:
+    """W with the columns of every row sorted and unique. It is copied if they are not."""
+    if not W.has_canonical_format:
+        W = W.copy()
+        W.sum_duplicates()
+    return W
+
+
 def _columns(
     weights: np.ndarray, labels: np.ndarray, ends: np.ndarray, peaks: np.ndarray, n_labels: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -123,7 +172,7 @@ def _columns(
     features, steps = features[steps > SMALLEST_STEP].astype(np.uint32), steps[steps > SMALLEST_STEP]
     column_of = np.full(len(peaks), len(features), np.uint32)
     column_of[features] = np.arange(len(features))
-    codes = np.zeros((len(features), _round_up(n_labels)), np.int8)
+    codes = np.zeros((len(features), width_of(n_labels)), np.int8)
     spill_weights = np.empty(len(features) * n_spill, np.float32)
     spill_labels = np.empty(len(features) * n_spill, np.uint32)
     spill_ends = np.zeros(len(features) + 1, np.uint64)
@@ -138,6 +187,6 @@ def _columns(
     )
 
 
-def _round_up(n_labels: int) -> int:
+def width_of(n_labels: int) -> int:
     """`n_labels` rounded up to a multiple of LABELS_AT_ONCE."""
     return -(-n_labels // LABELS_AT_ONCE) * LABELS_AT_ONCE

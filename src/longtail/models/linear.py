@@ -8,8 +8,9 @@ in every row. As in LIBLINEAR, the weight of this feature is regularised like ev
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -20,13 +21,47 @@ from longtail import memory
 from longtail.errors import InputError
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
-from longtail.models.index import FEATURE_BYTES, InvertedIndex
+from longtail.models.index import FEATURE_BYTES, FeatureLists, InvertedIndex
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
 
 
+class LabelWeights(Model):
+    """Base class of models with a weight row for each label: in one piece (LinearModel), or in several (ShardedModel).
+
+    Their scores have the same bits.
+    """
+
+    threshold: ClassVar[float] = 0.0
+    log_scores: ClassVar[bool] = False
+
+    @property
+    @abstractmethod
+    def weights_per_label(self) -> np.ndarray:
+        """The number of weights of every label."""
+
+    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+        """The features of the single row `x` behind its score for `label` (a column number), largest share first."""
+        x = self._one_row(x)
+        (label,) = self._label_ids([label])
+        features, weights, bias = self.label_weights(label)
+        shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
+        offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
+        score = sum(share.contribution for share in shares) + bias + offset
+        probability = self._probability(x, label, score)
+        return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredLists:
+    """The lists of W by feature, from a file. They are used only for the very W that they were stored with."""
+
+    W: sp.csr_array
+    lists: FeatureLists
+
+
 @dataclass(frozen=True)
-class LinearModel(Model):
+class LinearModel(LabelWeights):
     """The weights W, and everything that is needed to use them: names, text pipeline, bias, and `normalize`, which
     says whether rows are divided by their length before they are scored."""
 
@@ -41,8 +76,7 @@ class LinearModel(Model):
     calibrator: Calibrator | None = None
     thresholds: Thresholds | None = None
     rules: Rules | None = None
-    threshold: ClassVar[float] = 0.0
-    log_scores: ClassVar[bool] = False
+    stored: StoredLists | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         columns = self.n_features + (self.bias > 0)
@@ -59,16 +93,29 @@ class LinearModel(Model):
     def n_weights(self) -> int:
         return int(self.W.nnz)
 
+    @property
+    def weights_per_label(self) -> np.ndarray:
+        return np.diff(self.W.indptr)
+
+    @property
+    def lists(self) -> FeatureLists | None:
+        """W by feature, if it was stored or the index is made."""
+        if "index" in self.__dict__:
+            return self.index.lists
+        return self.stored.lists if self.stored is not None and self.stored.W is self.W else None
+
     @cached_property
     def index(self) -> InvertedIndex:
-        """W stored by feature. The index is built at the first prediction."""
-        memory.must_fit(
-            self.n_features,
-            "features",
-            FEATURE_BYTES,
-            "predict on a machine with more memory, or train on fewer features",
-        )
-        return InvertedIndex.of(self.W, self.n_features, self.bias, None if self.rules is None else self.rules.offsets)
+        """W stored by feature. The index is made at the first prediction, unless it was stored with the model."""
+        return self.indexed(None if self.rules is None else self.rules.offsets)
+
+    def indexed(self, offsets: np.ndarray | None) -> InvertedIndex:
+        """The index with these offsets of the labels instead of those of the rules."""
+        lists = self.lists
+        if lists is None:
+            remedy = "predict on a machine with more memory, or train on fewer features"
+            memory.must_fit(self.n_features, "features", FEATURE_BYTES, remedy)
+        return InvertedIndex.of(self.W, self.n_features, self.bias, offsets, lists)
 
     def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
@@ -87,23 +134,12 @@ class LinearModel(Model):
         own = w.indices < self.n_features
         return w.indices[own], w.data[own], self.bias * float(w.data[~own].sum())
 
-    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
-        """The features of the single row `x` behind its score for `label` (a column number), largest share first."""
-        x = self._one_row(x)
-        (label,) = self._label_ids([label])
-        features, weights, bias = self.label_weights(label)
-        shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
-        offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
-        score = sum(share.contribution for share in shares) + bias + offset
-        probability = replace(self, normalize=False)._probability(x, label, score)
-        return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
-
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def slice(self, start: int, stop: int) -> LinearModel:
         """The model of the labels start to stop - 1, renumbered from 0."""
         names = None if self.label_names is None else self.label_names[start:stop]
-        return replace(self, W=self.W[start:stop], label_names=names)
+        return replace(self, W=self.W[start:stop], label_names=names, stored=None)
 
     @staticmethod
     def stack(parts: Sequence[LinearModel]) -> LinearModel:
@@ -121,4 +157,4 @@ class LinearModel(Model):
         W = sp.csr_array(sp.vstack([part.W for part in parts], format="csr"))
         if len({names.dtype.kind for names in named}) > 1:  # NumPy would turn numbers into strings
             named = [names.astype(object) for names in named]
-        return replace(first, W=W, label_names=np.concatenate(named) if named else None)
+        return replace(first, W=W, label_names=np.concatenate(named) if named else None, stored=None)

@@ -112,7 +112,7 @@ class Master:
         self._catch_signals()
         for name, source in self.folders.items():
             source.loaded = source.look()
-            self.models[name] = ServedModel.load(name, source.path)
+            self.models[name] = ServedModel.load(name, source.path, mmap=self.settings.mmap)
         self._start_generation()
         started = False
         try:
@@ -313,7 +313,7 @@ class Master:
         read: dict[str, ServedModel] = {}
         for name in names:
             try:
-                read[name] = ServedModel.load(name, self.folders[name].path)
+                read[name] = ServedModel.load(name, self.folders[name].path, mmap=self.settings.mmap)
             except LongtailError as error:  # changed since the trial
                 self._refuse(name, signatures[name], str(error))
                 continue

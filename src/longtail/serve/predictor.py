@@ -50,15 +50,16 @@ class ServedModel:
         self.labels: np.ndarray = clf.classes_
 
     @classmethod
-    def load(cls, name: str, folder: str | os.PathLike[str]) -> ServedModel:
+    def load(cls, name: str, folder: str | os.PathLike[str], *, mmap: bool = False) -> ServedModel:
         """Load and verify the model of `folder`, compile its kernels and make a test prediction.
 
-        The model is read into memory, which the workers share. It is not memory-mapped: overwriting a mapped file
-        would change the model while it is used, and truncating it would end the workers.
+        The model is read into memory, which the workers share. With `mmap` it stays on disk, so that it may be larger
+        than the memory. longtail never changes a file in place, so saving a model there is safe. But a program that
+        overwrites or truncates a mapped file changes the model while it is used, or ends the workers.
         """
         path = Path(folder)
         version = store.model_id(path)
-        clf = methods.load(path, mmap=False)
+        clf = methods.load(path, mmap=mmap)
         served = cls(name, clf, version, _card(path, version, len(clf.classes_)), store.model_size(path))
         if store.model_id(path) != version:
             raise ModelError(path, "was replaced while it was being read")

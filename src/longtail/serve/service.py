@@ -94,6 +94,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     access: Access = field(default_factory=Access)
     access_log: bool = True
+    mmap: bool = False
 
 
 class Service:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +12,33 @@ import numpy as np
 from longtail import content
 from longtail.errors import InputError, ModelError
 from longtail.models import EnsembleModel
-from longtail.store import decisions, hashed, linear
+from longtail.store import decisions, hashed, linear, sharded
 from longtail.store.meta import member
 
 MODEL = EnsembleModel
-MEMBER_KINDS: dict[str, Any] = {"linear": linear, "hashed": hashed}
+MEMBER_KINDS: dict[str, Any] = {"linear": linear, "sharded": sharded, "hashed": hashed}
 MAX_MEMBERS = 16
 
 
-def to_arrays(model: EnsembleModel, root: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def to_arrays(
+    model: EnsembleModel, root: Path, with_index: bool | None
+) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
     """Return the arrays of the model and its metadata."""
-    arrays: dict[str, np.ndarray] = {"member_weights": model.weights.astype(np.float64)}
+    parts: list[Iterator[tuple[str, np.ndarray]]] = [iter([("member_weights", model.weights.astype(np.float64))])]
     members = []
     for number, each in enumerate(model.members):
         kind = next((name for name, room in MEMBER_KINDS.items() if isinstance(each, room.MODEL)), None)
         if kind is None:
             raise ModelError(root, f"cannot save a {type(each).__name__} as member of an ensemble")
-        own, meta = MEMBER_KINDS[kind].to_arrays(each, root)
+        own, meta = MEMBER_KINDS[kind].to_arrays(each, root, with_index)
         decided, more = decisions.to_arrays(each)
-        arrays |= {_name(number, name): array for name, array in {**own, **decided}.items()}
+        parts.append(_prefixed(number, chain(own, decided.items())))
         members.append({"model": kind, "bias": float(each.bias), "normalize": each.normalize, **meta, **more})
-    return arrays, {"members": members, "intercept": float(model.intercept), "depth": int(model.depth)}
+    return chain.from_iterable(parts), {
+        "members": members,
+        "intercept": float(model.intercept),
+        "depth": int(model.depth),
+    }
 
 
 def from_arrays(
@@ -63,6 +71,10 @@ def from_arrays(
     except InputError as error:
         raise ModelError(where, str(error)) from None
     return found
+
+
+def _prefixed(number: int, arrays: Iterable[tuple[str, np.ndarray]]) -> Iterator[tuple[str, np.ndarray]]:
+    return ((_name(number, name), array) for name, array in arrays)
 
 
 def _name(number: int, name: str) -> str:

@@ -3,6 +3,7 @@ table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from longtail.store.meta import member
 MODEL = HashedModel
 
 
-def to_arrays(model: HashedModel, root: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return the arrays of the model and its metadata."""
+def to_arrays(
+    model: HashedModel, root: Path, with_index: bool | None
+) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
+    """Return the arrays of the model and its metadata. The model has no index besides its weights."""
     buckets, hashes = model.buckets, model.hashes
     if not isinstance(buckets, LinearBuckets):
         raise ModelError(
@@ -31,7 +34,7 @@ def to_arrays(model: HashedModel, root: Path) -> tuple[dict[str, np.ndarray], di
     seeds = np.stack([hashes.a, hashes.b], axis=1)
     arrays = {**buckets.to_arrays(), "hash_seeds": seeds, "hash_table": hashes.table}
     _check_buckets(buckets, model.n_features, root)
-    return arrays, {"n_buckets": hashes.n_buckets, "link": buckets.link, "aggregate": model.aggregate}
+    return iter(arrays.items()), {"n_buckets": hashes.n_buckets, "link": buckets.link, "aggregate": model.aggregate}
 
 
 def from_arrays(

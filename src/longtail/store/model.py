@@ -1,6 +1,6 @@
 """Writing models to folders and reading them back: metadata, names and text pipeline.
 
-linear.py, hashed.py and ensemble.py convert the arrays of each kind of model.
+linear.py, sharded.py, hashed.py and ensemble.py convert the arrays of each kind of model.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +23,17 @@ from longtail.data import TextFeatures
 from longtail.errors import ModelError
 from longtail.matrix import MAX_COLUMNS
 from longtail.models import Model
-from longtail.store import decisions, ensemble, hashed, linear
+from longtail.store import decisions, ensemble, hashed, linear, sharded
 from longtail.store.meta import member
 from longtail.training import Training, is_timing
 
 KINDS: dict[str, Any] = {
     "linear": linear,
+    "sharded": sharded,
     "hashed": hashed,
     "ensemble": ensemble,
 }  # member `model` -> functions that write and read it
+_OF_INDEX = re.compile(r"(member\d+_)?(shard\d+_)?index_")  # the names of its arrays
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,17 @@ class Provenance:
     training: Training | None = None
 
 
-def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenance) -> None:
-    """Save `model` in the folder `path`, replacing a model there in one step."""
+def write_model(
+    path: str | os.PathLike[str], model: Model, provenance: Provenance, *, index: bool | None = None
+) -> None:
+    """Save `model` in the folder `path`, replacing a model there in one step.
+
+    index : whether a linear model is stored with the lists of its index; None means if it is large
+    """
     root = Path(path)
     kind = next(name for name, each in KINDS.items() if isinstance(model, each.MODEL))
-    arrays, own = KINDS[kind].to_arrays(model, root)
+    weights, own = KINDS[kind].to_arrays(model, root, index)
+    arrays: dict[str, np.ndarray] = {}
     meta: dict[str, Any] = {
         "method": provenance.method,
         "params": {name: _plain(value) for name, value in provenance.params.items()},
@@ -77,7 +87,7 @@ def write_model(path: str | os.PathLike[str], model: Model, provenance: Provenan
     if provenance.training is not None:
         record, meta["training"] = provenance.training.to_arrays()
         arrays |= record
-    folder.write(root, folder.MODEL, arrays, meta)
+    folder.write(root, folder.MODEL, chain(weights, arrays.items()), meta)
 
 
 def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Model, Provenance]:
@@ -121,19 +131,24 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
 
 def model_id(path: str | os.PathLike[str]) -> str:
     """Return a short identifier of the content of the model in the folder `path`. Equal models have equal identifiers,
-    even if their training times differ."""
+    even if their training times differ, or one of them is stored without its index."""
     meta, files = folder.contents(path, folder.MODEL)
     training = meta.get("training")
     if isinstance(training, dict):
         meta = {**meta, "training": {name: value for name, value in training.items() if name != "timing"}}
-    listed = {name: crc for name, crc in files.items() if not is_timing(name)}
+    listed = {name: crc for name, crc in files.items() if not is_timing(name) and not _OF_INDEX.match(name)}
     content_bytes = json.dumps([meta, listed], sort_keys=True, allow_nan=False).encode()
     return hashlib.sha256(content_bytes).hexdigest()[:16]
 
 
 def model_size(path: str | os.PathLike[str]) -> int:
-    """Return the bytes on disk of the model in the folder `path`."""
-    return folder.size(path, folder.MODEL)
+    """Return the bytes on disk of the model in the folder `path`, without its index."""
+    return folder.size(path, folder.MODEL, lambda name: not _OF_INDEX.match(name))
+
+
+def index_size(path: str | os.PathLike[str]) -> int:
+    """Return the bytes on disk of the index of the model in the folder `path`."""
+    return folder.size(path, folder.MODEL) - model_size(path)
 
 
 def _plain(value: Any) -> Any:

@@ -9,9 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longtail as lt
+from longtail.errors import InputError
 from longtail.methods.one_vs_all.parts import FIGURES, WeightStack, merged, part_of, weights_of
 from longtail.methods.problem import Block, Part
+from longtail.models import LinearModel, ShardedModel
+from longtail.models.sharded import divided
 from longtail.parallel import Work
+from longtail.store import Shelf
 from tests.methods.one_vs_all.problems import problem_of, text_like
 
 
@@ -40,6 +44,48 @@ def test_rows_end_in_the_order_of_labels_and_twins_share_them(seed, n_labels, bl
     assert (model.n_features, model.bias) == (4, 1.0)
     model.W.check_format(full_check=True)
     np.testing.assert_array_equal(model.W.toarray(), dense[twins])
+
+
+class InMemory(Shelf):
+    """A shelf that keeps the shards as they are, and says how much the stack held at a time."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def put(self, shard):
+        self.sizes.append(shard.n_weights)
+        return LinearModel(shard.W.copy(), shard.n_features, shard.bias)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 8), st.integers(1, 40))
+@settings(deadline=None)
+def test_shards_on_a_shelf_are_those_of_the_whole_model(seed, n_labels, block, most):
+    rng = np.random.default_rng(seed)
+    twins = np.array([rng.integers(label + 1) for label in range(n_labels)])
+    while (twins != twins[twins]).any():
+        twins = twins[twins]
+    dense = (rng.random((n_labels, 5)) * (rng.random((n_labels, 5)) < 0.5)).astype(np.float32)
+    labels, stack, shelf = rng.permutation(np.unique(twins)), WeightStack(twins, 4, 1.0), InMemory()
+    stack.use_shelf(shelf, most)
+    for start in range(0, len(labels), block):
+        some = labels[start : start + block]
+        stack.add(part(some, dense[some]))
+        assert stack.data.size <= max(most, 5) * 1.05
+    model, wanted = stack.model(), divided(LinearModel(sp.csr_array(dense[twins]), 4, 1.0), most)
+    assert type(model) is type(wanted)
+    if isinstance(model, ShardedModel):
+        assert [shard.n_labels for shard in model.shards] == [shard.n_labels for shard in wanted.shards]
+        assert max(shelf.sizes) <= max(most, 5)
+    np.testing.assert_array_equal(model.W.toarray(), dense[twins])
+
+
+def test_too_many_shards_are_an_error_that_loses_nothing():
+    stack = WeightStack(np.arange(300), 2, 0.0)
+    stack.use_shelf(InMemory(), 1)
+    with pytest.raises(
+        InputError, match="more than 256 shards of 8 bytes; start the run again with a larger shard_size"
+    ):
+        stack.add(part(np.arange(300), np.ones((300, 2), np.float32)))
 
 
 def test_consecutive_blocks_leave_nothing_waiting():

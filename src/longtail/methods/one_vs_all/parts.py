@@ -8,9 +8,12 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.errors import InputError
 from longtail.matrix import LARGEST_INT32, stack_rows
 from longtail.methods.problem import Block, Part, Stack
-from longtail.models import LinearModel
+from longtail.models import LinearModel, ShardedModel
+from longtail.models.sharded import MAX_SHARDS, WEIGHT_BYTES
+from longtail.store import Shelf
 
 FIGURES = ("objective", "gap", "gradient_ratio", "n_active")  # the columns of `figures` in the kernels' output
 GROWTH = 1.05  # factor by which arrays grow; small, because NumPy fills the new entries
@@ -54,7 +57,8 @@ class WeightStack(Stack):
     twins : for every label, the label whose row it takes: itself or an earlier one.
 
     A row waits in `pending`, as a view of its part, until all rows before it have arrived. Parts of consecutive labels
-    wait for earlier parts only. Parts of subtrees may wait until the end.
+    wait for earlier parts only. Parts of subtrees may wait until the end. With a shelf, only the rows of one shard are
+    in memory: `data` and `indices` begin with label `first`, and earlier labels are in `shards`.
     """
 
     def __init__(self, twins: np.ndarray, n_features: int, bias: float) -> None:
@@ -64,8 +68,15 @@ class WeightStack(Stack):
         self.pending: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.indices = np.empty(0, np.int32)
         self.data = np.empty(0, np.float32)
-        self.indptr = np.zeros(len(twins) + 1, np.int64)
+        self.indptr = np.zeros(len(twins) + 1, np.int64)  # over all labels; weights of earlier shards count
         self.n_rows = 0
+        self.first = 0
+        self.shards: list[LinearModel] = []
+        self.shelf: Shelf | None = None
+
+    def use_shelf(self, shelf: Shelf, most: int) -> None:
+        self.shelf = shelf
+        self.most = most
 
     def add(self, part: Part) -> None:
         data, indices, indptr = (part.arrays[name] for name in ("data", "indices", "indptr"))
@@ -77,21 +88,50 @@ class WeightStack(Stack):
 
     def _append(self, label: int, source: int) -> bool:
         """Add the row of `label`, which is the row of `source`. Returns False if that row has not arrived."""
-        start = self.indptr[label]
-        if source == label:
-            if label not in self.pending:
-                return False
-            indices, data = self.pending.pop(label)
-            self._make_room(start + len(data))
-        else:
-            taken = slice(*self.indptr[source : source + 2])
-            self._make_room(start + taken.stop - taken.start)
-            indices, data = self.indices[taken], self.data[taken]
-        end = start + len(data)
-        self.indptr[label + 1] = end
-        self.indices[start:end] = indices
-        self.data[start:end] = data
+        if source == label and label not in self.pending:
+            return False
+        indices, data = self.pending.pop(label) if source == label else self._row(source)
+        begun = int(self.indptr[label] - self.indptr[self.first])  # weights of the shard so far
+        if self.shelf is not None and label > self.first and begun + len(data) > self.most:
+            self._put_away(self.shelf, label)
+            begun = 0
+        self._make_room(begun + len(data))
+        self.indices[begun : begun + len(data)] = indices
+        self.data[begun : begun + len(data)] = data
+        self.indptr[label + 1] = self.indptr[label] + len(data)
         return True
+
+    def _row(self, label: int) -> tuple[np.ndarray, np.ndarray]:
+        """A copy of the row of a label that was added before. A view would not survive the next `_resize`."""
+        if label >= self.first:
+            taken = slice(*(self.indptr[label : label + 2] - self.indptr[self.first]))
+            return self.indices[taken].copy(), self.data[taken].copy()
+        starts = np.cumsum([0, *(shard.n_labels for shard in self.shards)])
+        number = int(np.searchsorted(starts, label, side="right")) - 1
+        W = self.shards[number].W
+        taken = slice(*W.indptr[label - starts[number] : label - starts[number] + 2])
+        return W.indices[taken], W.data[taken]
+
+    def _put_away(self, shelf: Shelf, stop: int) -> None:
+        """Write the labels from `first` to `stop` - 1 to the shelf as a shard."""
+        if len(self.shards) == MAX_SHARDS:
+            raise InputError(
+                f"the model has more than {MAX_SHARDS} shards of {WEIGHT_BYTES * self.most:,} bytes; start the run "
+                "again with a larger shard_size, which solves no block again"
+            )
+        self.shards.append(shelf.put(self._piece(stop)))
+        self.indices = np.empty(0, np.int32)
+        self.data = np.empty(0, np.float32)
+        self.first = stop
+
+    def _piece(self, stop: int) -> LinearModel:
+        """The model of the labels from `first` to `stop` - 1, which are in memory."""
+        indptr = self.indptr[self.first : stop + 1] - self.indptr[self.first]
+        self._resize(int(indptr[-1]))
+        index_type = np.int32 if indptr[-1] <= LARGEST_INT32 else np.int64
+        arrays = self.data, self.indices.astype(index_type, copy=False), indptr.astype(index_type)
+        W = sp.csr_array(arrays, shape=(stop - self.first, self.n_features + (self.bias > 0)))
+        return LinearModel(W, self.n_features, self.bias)
 
     def _make_room(self, size: int) -> None:
         if size > len(self.data):
@@ -101,9 +141,8 @@ class WeightStack(Stack):
         for array in (self.indices, self.data):  # in place: the system moves large arrays without copying them
             array.resize(size, refcheck=False)
 
-    def model(self) -> LinearModel:
-        self._resize(int(self.indptr[-1]))
-        index_type = np.int32 if self.indptr[-1] <= LARGEST_INT32 else np.int64
-        arrays = self.data, self.indices.astype(index_type, copy=False), self.indptr.astype(index_type)
-        W = sp.csr_array(arrays, shape=(len(self.twins), self.n_features + (self.bias > 0)))
-        return LinearModel(W, self.n_features, self.bias)
+    def model(self) -> LinearModel | ShardedModel:
+        if self.shelf is None or not self.shards:
+            return self._piece(len(self.twins))
+        self._put_away(self.shelf, len(self.twins))
+        return ShardedModel(tuple(self.shards), self.n_features)
