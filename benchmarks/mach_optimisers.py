@@ -78,7 +78,7 @@ def train(kind, X, Y, table, link, order, rate, n_buckets, W, A, M):
     for t in range(len(order)):
         i, now = order[t], np.float32(rate * (1 - t / len(order)))
         kernels.logits(i, X, BIAS, W, scales, n_buckets, g)
-        kernels.errors(i, Y, table, link, n_buckets, g, scratch, bits, powers)
+        kernels.errors(i, Y, table, link, 0, n_buckets, g, scratch, bits, powers)
         for p in range(indptr[i], indptr[i + 1]):
             j = indices[p]
             update(kind, now, t + 1, data[p], g, W[j], A[j], M[j])

@@ -15,7 +15,7 @@ from longtail.methods.mach import softmax_kernels as kernels
 from longtail.methods.mach.descent import LINKS, Descent, DescentData, RepetitionGroup
 from longtail.methods.mach.problem import MachProblem
 from longtail.models.hashing import Hashes
-from longtail.parallel import Work
+from longtail.parallel import Team, Work
 from tests.methods.mach import reference
 from tests.methods.one_vs_all.problems import random_problem
 
@@ -40,7 +40,8 @@ def problem(link, n=30, d=8, L=9, seed=0):
 def fitted(X, Y, hashes, link, how=DESCENT) -> RepetitionGroup:
     """All repetitions, trained as one group."""
     group = RepetitionGroup(DescentData(how, X, Y, link), hashes, np.arange(hashes.n_repetitions))
-    group.fit()
+    with Team(1) as team:
+        group.fit(team)
     return group
 
 
@@ -88,7 +89,7 @@ def test_the_error_is_the_slope_of_the_loss(link):
     for i in range(10):
         z = rng.normal(size=12)
         g = z.astype(np.float32)
-        kernels.errors(i, csr_pattern(Y), hashes.table, LINKS[link], B, g, scratch, bits, bits.view(np.float32))
+        kernels.errors(i, csr_pattern(Y), hashes.table, LINKS[link], 0, B, g, scratch, bits, bits.view(np.float32))
         for c in range(12):
             up, down = z.copy(), z.copy()
             up[c] += h

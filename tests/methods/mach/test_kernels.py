@@ -66,7 +66,9 @@ def test_the_best_buckets_of_rows_are_counted(link):
     scales = np.array([2.0, 1.0, 0.5])
     weights = GroupWeights(V, scales, np.ones(3), hashes.table)
     chosen, out = np.arange(5, 25), np.empty(3, np.int64)
-    kernels.count_hits(rows, rule, weights, frozen(chosen, np.int64), np.empty(12, np.float32), out)
+    best = np.empty((20, 3), np.float32), np.empty((20, 3), np.int64)
+    kernels.best_buckets(rows, rule, weights, frozen(chosen, np.int64), np.empty(12, np.float32), *best)
+    kernels.count_hits(rows.Y, weights.table, frozen(chosen, np.int64), frozen(best[1], np.int64), out)
     W = (V.astype(np.float64) * np.repeat(scales, 4)).reshape(9, 3, 4)
     assert out.tolist() == reference.hits(X.toarray(), Y.toarray(), hashes.table, 4, chosen, W, 0.5).tolist()
     assert 0 < out.sum() < 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 
 import numpy as np
 import pytest
@@ -75,6 +76,45 @@ def test_grouping_threads_and_order_do_not_change_a_byte(link, changes, monkeypa
         assert_same_model(solved(whole(), n_jobs=n_jobs), expected)
         assert_same_model(solved(whole(), change=lambda parts: [through_disk(part) for part in parts[::-1]]), expected)
     assert sizes == {1, 2, 3, 5}
+
+
+@pytest.mark.parametrize("link", descent.LINKS)
+@pytest.mark.parametrize("changes", [{}, {"lam": 2.0}, {"early_stopping": True, "max_iter": 6}, {"batch_size": 5}])
+def test_threads_that_share_a_block_do_not_change_a_byte(link, changes, monkeypatch):
+    """One group of three repetitions, trained by up to 13 threads: more than it has repetitions, even than buckets."""
+    X, Y = data(link, n=60)
+    how = descent_with(**{"weights": "int8", "max_iter": 2, **changes})
+    monkeypatch.setattr(descent, "MIN_BUCKETS", 1)
+    whole = MachProblem(X, Y, Hashes.draw(9, 4, range(3), 0), how, link)
+    (block,) = whole.blocks()
+    wanted, pieces = whole.solve(block, parallel.Work(1)), []
+    for n_threads in (2, 3, 4, 6, 13):
+        pieces.append(len(descent.thread_shares(3, 4, link, n_threads)))
+        found = whole.solve(block, parallel.Work(n_threads))
+        assert {name: array.tobytes() for name, array in found.arrays.items()} == {
+            name: array.tobytes() for name, array in wanted.arrays.items()
+        }
+        for name in ("status", "n_iter"):
+            assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+        for name, figure in wanted.figures.items():
+            np.testing.assert_array_equal(found.figures[name], figure)
+    assert pieces == ([2, 3, 3, 3, 3] if link == "softmax" else [2, 3, 6, 6, 12])
+
+
+@pytest.mark.parametrize("link", descent.LINKS)
+def test_threads_divide_all_columns_and_a_softmax_is_never_divided(link):
+    for n_repetitions, n_buckets, n_threads in product((1, 2, 5), (2, 100, 513), (1, 2, 3, 8, 64)):
+        pieces = descent.thread_shares(n_repetitions, n_buckets, link, n_threads)
+        covered = [(r, b) for repetitions, buckets in pieces for r in repetitions for b in buckets]
+        assert sorted(covered) == list(product(range(n_repetitions), range(n_buckets)))
+        assert len(covered) == len(set(covered))
+        if link == "softmax":
+            assert {buckets for _, buckets in pieces} == {range(n_buckets)}
+            assert len(pieces) == min(n_threads, n_repetitions)
+        elif n_buckets == 513:
+            assert len(pieces) >= min(n_threads, n_repetitions * 513 // descent.MIN_BUCKETS)
+        assert all(len(buckets) >= min(n_buckets, descent.MIN_BUCKETS) or buckets.stop == n_buckets
+                   for _, buckets in pieces)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,12 @@ error of a row with m labels has a length of about sqrt(m). Rows that are longer
 average, therefore count less in (1).
 
 Rows are shuffled in every epoch. All repetitions use the same order, so each row is read once for all repetitions of a
-group. One thread trains a group and packs its weights at the end. Only groups in training have float32 weights in
-memory.
+group. A group is trained and then packed. Only groups in training have float32 weights in memory.
+
+If there are more threads than groups, several threads train a group, each some of its columns: whole repetitions or,
+with sigmoids, ranges of buckets. The buckets of a softmax cannot be divided. Each row changes the weights of all
+buckets, and the change needs the sum over all buckets of the repetition. Two threads would have to wait for each other
+twice per row, which takes about as long as the work itself.
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -34,11 +40,13 @@ from longtail.matrix import row_squares
 from longtail.methods.mach import softmax_kernels as kernels
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashing import Hashes
+from longtail.parallel import Team
 
 LINKS = {"softmax": kernels.SOFTMAX, "sigmoid": kernels.SIGMOID}
 SCHEDULES = ("linear", "constant")
 MANY_LABELS = 3.0  # rows with more labels than this make smaller steps
 WORK_PER_CALL = 2e9  # multiplications between two reports of progress: about a second
+MIN_BUCKETS = 64  # fewer buckets of a repetition are not worth a thread
 ORDER_STREAM, HELD_OUT_STREAM = 1 << 32, 1 << 33  # random streams; the repetitions use smaller numbers
 
 
@@ -81,12 +89,16 @@ class StepRule(NamedTuple):
 
 
 class GroupWeights(NamedTuple):
-    """Weights of some repetitions, in the form that kernels take. W of repetition r is scales[r] V."""
+    """Weights of some repetitions, in the form that kernels take. W of repetition r is scales[r] V.
+
+    V has all buckets of these repetitions, or the same range of buckets of each.
+    """
 
     V: np.ndarray  # (features in use and bias, repetitions times buckets)
     scales: np.ndarray  # (repetitions,)
     active: np.ndarray  # (repetitions,) 1, or 0 for a repetition that has stopped
     table: np.ndarray  # (labels, repetitions) buckets of the labels
+    first: int = 0  # the first bucket that V has of every repetition
 
 
 class GroupBuffers(NamedTuple):
@@ -162,79 +174,140 @@ def _damping(Y: sp.csr_array) -> np.ndarray:
     return np.asarray(np.minimum(1.0, np.sqrt(MANY_LABELS / at_least_average)))
 
 
+def thread_shares(n_repetitions: int, n_buckets: int, link: str, n_threads: int) -> list[tuple[range, range]]:
+    """Divide the columns of a group among threads: pairs of some of its repetitions and some of their buckets."""
+    pieces = min(n_threads, n_repetitions)
+    cuts = [n_repetitions * piece // pieces for piece in range(pieces + 1)]
+    if link == "softmax" or n_threads <= n_repetitions:
+        return [(range(*pair), range(n_buckets)) for pair in pairwise(cuts)]
+    width = max(MIN_BUCKETS, -(-n_buckets // -(-n_threads // n_repetitions)))
+    buckets = [range(first, min(first + width, n_buckets)) for first in range(0, n_buckets, width)]
+    return [(range(r, r + 1), some) for r in range(n_repetitions) for some in buckets]
+
+
+class Piece:
+    """Some columns of a group, which one thread trains: some buckets of some of its repetitions."""
+
+    def __init__(self, data: DescentData, table: np.ndarray, repetitions: range, buckets: range) -> None:
+        self.data = data
+        self.repetitions = repetitions
+        self.buckets = buckets
+        size = len(repetitions)
+        n_columns = size * len(buckets)
+        self.rule = data.rule(len(buckets))
+        self.weights = GroupWeights(
+            V=np.zeros((len(data.features), n_columns), np.float32),
+            scales=np.ones(size),
+            active=np.ones(size),
+            table=frozen(table[:, repetitions.start : repetitions.stop], table.dtype),
+            first=buckets.start,
+        )
+        self.buffers = GroupBuffers.of(data.descent.batch_size, n_columns)
+        self.best_V = np.zeros_like(self.weights.V) if data.descent.early_stopping else None
+
+    def train(self, rows: np.ndarray, done: int) -> None:
+        kernels.train(self.data.rows, self.rule, self.weights, self.buffers, rows, done)
+
+    def best_buckets(self) -> tuple[np.ndarray, np.ndarray]:
+        """The highest logit of each held-out row and repetition, and its bucket."""
+        shape = (len(self.data.held_out), len(self.repetitions))
+        best = np.empty(shape, np.float32), np.empty(shape, np.int64)
+        kernels.best_buckets(self.data.rows, self.rule, self.weights, self.data.held_out, self.buffers.errors[0], *best)
+        return best
+
+    def columns(self, repetition: int) -> slice:
+        """The columns of a repetition, given its number in the group."""
+        at, width = repetition - self.repetitions.start, len(self.buckets)
+        return slice(at * width, (at + 1) * width)
+
+    def absorb_scales(self) -> None:
+        for r in np.flatnonzero(self.weights.scales != 1):
+            kernels.absorb(r, len(self.buckets), self.weights.V, self.weights.scales)
+
+
 class RepetitionGroup:
-    """Some repetitions that one thread trains together: their weights and their progress.
+    """Some repetitions that are trained together: their weights and their progress.
 
     n_iter, best_iter : number of epochs, and the epoch (from 1) whose weights were kept
     stopped : whether a repetition stopped early
     best_score : largest share of held-out rows whose best bucket was right; NaN without early stopping
     """
 
-    def __init__(self, data: DescentData, hashes: Hashes, repetitions: np.ndarray) -> None:
+    def __init__(self, data: DescentData, hashes: Hashes, repetitions: np.ndarray, n_threads: int = 1) -> None:
         size = len(repetitions)
-        n_columns = size * hashes.n_buckets
         self.data = data
         self.n_buckets = hashes.n_buckets
-        self.rule = data.rule(hashes.n_buckets)
-        self.weights = GroupWeights(
-            V=np.zeros((len(data.features), n_columns), np.float32),
-            scales=np.ones(size),
-            active=np.ones(size),
-            table=frozen(hashes.table[:, repetitions], hashes.dtype),
-        )
-        self.buffers = GroupBuffers.of(data.descent.batch_size, n_columns)
+        self.table = frozen(hashes.table[:, repetitions], hashes.dtype)
+        shares = thread_shares(size, hashes.n_buckets, data.link, n_threads)
+        self.pieces = [Piece(data, self.table, *share) for share in shares]
         self.n_iter = np.full(size, data.descent.max_iter)
         self.best_iter = self.n_iter.copy()
         self.best_score = np.full(size, np.nan)
-        self.best_V = np.zeros_like(self.weights.V) if data.descent.early_stopping else None
 
     @property
     def stopped(self) -> np.ndarray:
         return self.n_iter < self.data.descent.max_iter
 
-    def fit(self, report: Callable[[float], None] = lambda share: None) -> None:
-        """Train all epochs. `report` receives the share of the rows that is done."""
-        rows_per_call = self.data.rows_per_call(self.weights.V.shape[1])
-        for epoch in range(self.data.descent.max_iter):
+    def fit(self, team: Team, report: Callable[[float], None] = lambda share: None) -> None:
+        """Train all epochs on the threads of the team. `report` receives the share of the rows that is done."""
+        descent = self.data.descent
+        rows_per_call = self.data.rows_per_call(len(self.n_iter) * self.n_buckets)
+        total_rows = descent.max_iter * len(self.data.training)
+        for epoch in range(descent.max_iter):
             order = frozen(self.data.order(epoch), np.int64)
             before = epoch * len(order)
             for start in range(0, len(order), rows_per_call):
                 rows = order[start : start + rows_per_call]
-                kernels.train(self.data.rows, self.rule, self.weights, self.buffers, rows, before + start)
-                report((before + start + len(rows)) / self.rule.total_rows)
-            if self.data.descent.early_stopping:
-                self._compare(epoch + 1)
+                done = before + start
+                team.run(partial(Piece.train, rows=rows, done=done), self.pieces)
+                report((done + len(rows)) / total_rows)
+            if descent.early_stopping:
+                self._compare(epoch + 1, team)
                 if self.stopped.all():
                     return
 
-    def _compare(self, epoch: int) -> None:
+    def _compare(self, epoch: int, team: Team) -> None:
         """Called after an epoch. Keep the weights of each repetition that improved, and stop each repetition that has
         not improved for `n_iter_no_change` epochs."""
-        assert self.best_V is not None
-        hits = np.empty(len(self.n_iter), np.int64)
-        self._absorb_scales()
-        kernels.count_hits(self.data.rows, self.rule, self.weights, self.data.held_out, self.buffers.errors[0], hits)
-        scores = hits / max(len(self.data.held_out), 1)
-        for r in np.flatnonzero(self.weights.active):
+        scores = self._scores(team)
+        for r in np.flatnonzero(~self.stopped).tolist():
+            own = [piece for piece in self.pieces if r in piece.repetitions]
             if not scores[r] <= self.best_score[r]:  # also true after the first epoch
-                own = slice(r * self.n_buckets, (r + 1) * self.n_buckets)
                 self.best_score[r] = scores[r]
                 self.best_iter[r] = epoch
-                self.best_V[:, own] = self.weights.V[:, own]
+                for piece in own:
+                    assert piece.best_V is not None
+                    piece.best_V[:, piece.columns(r)] = piece.weights.V[:, piece.columns(r)]
             elif epoch - self.best_iter[r] >= self.data.descent.n_iter_no_change:
-                self.weights.active[r] = 0
                 self.n_iter[r] = epoch
+                for piece in own:
+                    piece.weights.active[r - piece.repetitions.start] = 0
+
+    def _scores(self, team: Team) -> np.ndarray:
+        """The share of the held-out rows whose best bucket is right, for each repetition."""
+        self._absorb_scales()
+        held_out = self.data.held_out
+        logits = np.full((len(held_out), len(self.n_iter)), -np.inf, np.float32)
+        buckets = np.zeros(logits.shape, np.int64)
+        for piece, (found, where) in zip(self.pieces, team.run(Piece.best_buckets, self.pieces), strict=True):
+            own = slice(piece.repetitions.start, piece.repetitions.stop)
+            better = found > logits[:, own]  # of equal logits, the first bucket counts
+            logits[:, own][better] = found[better]
+            buckets[:, own][better] = where[better]
+        hits = np.empty(len(self.n_iter), np.int64)
+        kernels.count_hits(self.data.rows.Y, self.table, held_out, frozen(buckets, np.int64), hits)
+        return np.asarray(hits / max(len(held_out), 1))
 
     def _absorb_scales(self) -> None:
-        for r in np.flatnonzero(self.weights.scales != 1):
-            kernels.absorb(r, self.n_buckets, self.weights.V, self.weights.scales)
+        for piece in self.pieces:
+            piece.absorb_scales()
 
     def packed(self) -> LinearBuckets:
         """The weights after the last epoch, or with early stopping after the best one."""
         self._absorb_scales()
         descent = self.data.descent
         return LinearBuckets.packed(
-            self.weights.V if self.best_V is None else self.best_V,
+            self._joined(),
             self.data.features,
             self.data.n_features,
             self.n_buckets,
@@ -244,3 +317,16 @@ class RepetitionGroup:
             prune=descent.prune,
             scale=self.data.scale,
         )
+
+    def _joined(self) -> np.ndarray:
+        """The weights of all pieces, which are given up."""
+        pieces, self.pieces = self.pieces, []
+        found = [piece.weights.V if piece.best_V is None else piece.best_V for piece in pieces]
+        if len(pieces) == 1:
+            return found[0]
+        V = np.empty((len(self.data.features), len(self.n_iter) * self.n_buckets), np.float32)
+        for piece, own in zip(pieces, found, strict=True):
+            for r in piece.repetitions:
+                first = r * self.n_buckets + piece.buckets.start
+                V[:, first : first + len(piece.buckets)] = own[:, piece.columns(r)]
+        return V

@@ -1,4 +1,5 @@
 """The training problem of MACH. Repetitions are independent of each other, so blocks are groups of repetitions.
+The threads of a block divide its columns among themselves.
 
 X, Y -> MachProblem (rows without unused features, learning rates, hashes) -> groups of repetitions
      -> stochastic gradient descent -> Part(packed weights) -> stack -> HashedModel
@@ -123,8 +124,9 @@ class MachProblem(RepetitionProblem):
         return self.groups(n_groups(self.hashes.n_repetitions - self.first_new, self.hashes.n_buckets))
 
     def solve(self, block: Block, work: Work) -> Part:
-        group = RepetitionGroup(self.data, self.hashes, block.items)
-        group.fit(work.report)
+        group = RepetitionGroup(self.data, self.hashes, block.items, work.n_threads)
+        with work.team() as team:
+            group.fit(team, work.report)
         return Part(
             block.number,
             block.items,

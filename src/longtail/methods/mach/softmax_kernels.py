@@ -5,7 +5,8 @@
 
 The B buckets of a repetition, and all repetitions of a group, are adjacent columns of V. Every loop runs over
 contiguous memory and is vectorised. Each number is computed by the same operations in the same order in any group, so
-the bytes of a repetition do not depend on the other repetitions of its group.
+the bytes of a repetition do not depend on the other repetitions of its group. A sigmoid needs only its own logit, so V
+may also have a range of the buckets of a repetition. `n_buckets` is then the number of these buckets.
 
 With a penalty, the weights of repetition r are W = scale_r V, so shrinking all of them takes one multiplication.
 """
@@ -156,8 +157,8 @@ def logits(i, X, bias, V, scales, n_buckets, out):
 
 
 @kernel
-def errors(i, Y, table, link, n_buckets, z, scratch, bits, powers):
-    """z becomes P - Y (g). Y is 1 in the buckets of the row's labels."""
+def errors(i, Y, table, link, first, n_buckets, z, scratch, bits, powers):
+    """z becomes P - Y (g). Y is 1 in the buckets of the row's labels. z begins with bucket `first`."""
     Y_indices, Y_indptr = Y
     if link == SIGMOID:
         sigmoid(z, scratch, bits, powers)
@@ -165,9 +166,11 @@ def errors(i, Y, table, link, n_buckets, z, scratch, bits, powers):
         softmax(z, n_buckets, bits, powers)
     for q in range(Y_indptr[i], Y_indptr[i + 1]):
         for r in range(table.shape[1]):
-            c = r * n_buckets + np.int64(table[Y_indices[q], r])
-            if z[c] >= 0:  # two labels in one bucket count once
-                z[c] -= ONE
+            bucket = np.int64(table[Y_indices[q], r]) - first
+            if 0 <= bucket < n_buckets:
+                c = r * n_buckets + bucket
+                if z[c] >= 0:  # two labels in one bucket count once
+                    z[c] -= ONE
 
 
 @kernel
@@ -214,7 +217,10 @@ def train(rows, rule, weights, buffers, order, done):
         for b in range(size):
             i = order[start + b]
             logits(i, X, bias, V, scales, n_buckets, g[b])
-            errors(i, rows.Y, weights.table, rule.link, n_buckets, g[b], buffers.scratch, buffers.bits, buffers.powers)
+            errors(
+                i, rows.Y, weights.table, rule.link, weights.first, n_buckets, g[b],
+                buffers.scratch, buffers.bits, buffers.powers,
+            )  # fmt: skip
         for b in range(size):
             i = order[start + b]
             rate = factor * rows.rates[i] / size
@@ -228,16 +234,29 @@ def train(rows, rule, weights, buffers, order, done):
 
 
 @kernel
-def count_hits(rows, rule, weights, chosen, z, out):
-    """out[r] = the number of chosen rows whose bucket with the highest logit holds one of the row's labels"""
-    Y_indices, Y_indptr = rows.Y
+def best_buckets(rows, rule, weights, chosen, z, out_logits, out_buckets):
+    """The highest logit of each chosen row and repetition, and its bucket: the first of several. NaN never counts."""
     n_buckets = rule.n_buckets
+    for at in range(len(chosen)):
+        logits(chosen[at], rows.X, rule.bias, weights.V, weights.scales, n_buckets, z)
+        for r in range(out_logits.shape[1]):
+            out_logits[at, r] = -np.inf
+            out_buckets[at, r] = weights.first
+            for b in range(n_buckets):
+                if z[r * n_buckets + b] > out_logits[at, r]:
+                    out_logits[at, r] = z[r * n_buckets + b]
+                    out_buckets[at, r] = weights.first + b
+
+
+@kernel
+def count_hits(Y, table, chosen, buckets, out):
+    """out[r] = the number of chosen rows that have a label in their bucket buckets[row, r]"""
+    Y_indices, Y_indptr = Y
     out[:] = 0
-    for i in chosen:
-        logits(i, rows.X, rule.bias, weights.V, weights.scales, n_buckets, z)
+    for at in range(len(chosen)):
+        i = chosen[at]
         for r in range(len(out)):
-            best = np.argmax(z[r * n_buckets : (r + 1) * n_buckets])
             for q in range(Y_indptr[i], Y_indptr[i + 1]):
-                if np.int64(weights.table[Y_indices[q], r]) == best:
+                if np.int64(table[Y_indices[q], r]) == buckets[at, r]:
                     out[r] += 1
                     break
