@@ -42,7 +42,7 @@ RAY = [Way("ray, 2 CPUs", None, "ray", True)]
 
 
 class TreeClock:
-    """CPU seconds of this process and all its descendants, also of those that end meanwhile: they are looked at often."""
+    """CPU seconds of this process and all its descendants, also of those that end meanwhile."""
 
     def __enter__(self) -> TreeClock:
         self.first = self._look()

@@ -11,7 +11,7 @@ from longtail import folder
 from longtail.errors import ModelError
 from longtail.models import EnsembleModel, LinearModel, Rules, ShardedModel
 from longtail.models.sharded import divided
-from longtail.store import Shelf, index, index_size, model_id, model_size, read_model
+from longtail.store import Shelf, index, index_size, model_id, model_size, read_model, verify_index
 from tests.models.test_sharded import decisions, rows, whole
 from tests.store.forge import Forgery
 from tests.store.samples import PROVENANCE, indexed_model, save, sharded_model
@@ -132,6 +132,24 @@ def test_numbers_that_would_lead_kernels_astray_are_refused(memory_path, name, p
         forgery.seal()
         with pytest.raises(ModelError, match=f"index_{name}"):
             read_model(memory_path / "m")
+
+
+def test_verify_finds_an_index_of_other_weights(memory_path):
+    model = whole(**{key: value for key, value in decisions()["calibrated"].items() if key == "calibrator"})
+    many = divided(model, 900)
+    ensemble = EnsembleModel((model, many), np.array([0.5, 0.5]), 0.0, 10, model.n_features)
+    where = memory_path / "m" / "model.json"
+    for each, count in ((model, 1), (many, len(many.shards)), (ensemble, 1 + len(many.shards))):
+        save(memory_path / "m", each, index=True)
+        assert verify_index(read_model(memory_path / "m")[0], where) == count
+    save(memory_path / "m", model, index=False)
+    assert verify_index(read_model(memory_path / "m")[0], where) == 0
+    for name in ("index_weights", "index_peaks"):
+        forgery = Forgery(save(memory_path / "m", model, index=True))
+        forgery.edit(name, lambda array: array * 2)
+        forgery.seal()
+        with pytest.raises(ModelError, match=f"{name} is not that of the weights"):
+            verify_index(read_model(memory_path / "m")[0], where)
 
 
 # --- shards ----------------------------------------------------------------------------------------------------------

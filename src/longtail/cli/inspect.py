@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.output import say, say_json, size
+from longtail.cli.output import note, say, say_json, size
 from longtail.cli.reading import Json, Model, label_called, load_model
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ def inspect(
         str | None, typer.Option("--label", metavar="NAME", help="Show the weights of this label.")
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many weights of the label.")] = 20,
+    verify: Annotated[
+        bool,
+        typer.Option("--verify", help="Also compare the stored index with the weights; all else is always checked."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show what a model is and how it was trained.
@@ -30,12 +35,21 @@ def inspect(
     With --label: the strongest weights of one label.
     """
     clf = load_model(model)
+    if verify:
+        _verify(clf, model)
     if label is not None:
         weights = _weights(clf, label_called(clf, label), top)
         say_json(weights) if json else say(_weights_for_people(weights))
         return
     description = _description(clf, model)
     say_json(description) if json else say(_for_people(description, clf.training_.facts()))
+
+
+def _verify(clf: ExtremeClassifier, model: str) -> None:
+    from longtail import folder, store
+
+    count = store.verify_index(clf.model_, Path(model) / folder.MODEL.manifest)
+    note(f"All files are sound; {count} stored indexes are those of the weights." if count else "All files are sound.")
 
 
 def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from longtail import content, matrix
 from longtail.errors import ModelError
+from longtail.models import EnsembleModel, LinearModel, Model, ShardedModel
 from longtail.models.index import FeatureLists, width_of
 
 PREFIX = "index_"
@@ -30,6 +31,25 @@ TYPES = {
     "spill_ends": "<i8",
     "peaks": "<f4",
 }
+
+
+def verify(model: Model, where: Path) -> int:
+    """Raise ModelError if a stored index is not the one of its weights. Returns the number of indexes compared.
+
+    Loading a folder checks only that an index is safe to use. The comparison makes every index again, which takes the
+    memory of the largest.
+    """
+    if isinstance(model, EnsembleModel):
+        return sum(verify(member, where) for member in model.members)
+    if isinstance(model, ShardedModel):
+        return sum(verify(shard, where) for shard in model.shards)
+    if not isinstance(model, LinearModel) or model.stored is None:
+        return 0
+    made = FeatureLists.of(model.W, model.n_features)
+    for name, mine, wanted in zip(made._fields, model.stored.lists, made, strict=True):
+        if not np.array_equal(mine, wanted):
+            raise ModelError(where, f"{PREFIX}{name} is not that of the weights; save the model again")
+    return 1
 
 
 def to_arrays(lists: FeatureLists) -> dict[str, np.ndarray]:
