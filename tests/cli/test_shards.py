@@ -18,7 +18,7 @@ def sharded(files, tmp_path_factory):
     from longtail.cli import app
 
     place = tmp_path_factory.mktemp("sharded")
-    for name, more in (("whole", []), ("shards", ["--run", str(place / "run"), "--shard-size", "0.3kB"])):
+    for name, more in (("whole", []), ("shards", ["--run", str(place / "run"), "--shard-size", "0.2kB"])):
         done = CliRunner().invoke(app, ["train", str(files / "train.jsonl"), str(place / name), *more])
         assert (done.exit_code, done.stderr) == (0, "")
     return place

@@ -215,7 +215,8 @@ def test_without_early_stopping_the_last_weights_are_kept():
     X, Y = problem("softmax", n=60)
     hashes = Hashes.draw(9, 4, range(3), 0)
     group = fitted(X, Y, hashes, "softmax", descent(max_iter=3))
-    np.testing.assert_array_equal(weights_of(group.packed())[group.data.features], group.weights.V.reshape(-1, 3, 4))
+    V = group.pieces[0].weights.V
+    np.testing.assert_array_equal(weights_of(group.packed())[group.data.features], V.reshape(-1, 3, 4))
     assert (group.n_iter.tolist(), group.best_iter.tolist()) == ([3] * 3, [3] * 3)
     assert np.isnan(group.best_score).all()
     assert len(group.data.held_out) == 0
