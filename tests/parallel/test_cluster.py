@@ -7,7 +7,7 @@ import os
 import pytest
 
 import longtail as lt
-from longtail import parallel, runs, store
+from longtail import runs, store
 from longtail.errors import RunError
 from longtail.parallel import cluster
 from tests.runs.problems import KINDS, data
@@ -17,40 +17,38 @@ X, Y = data()
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory):
-    """Two nodes of one CPU each. The second has another longtail, a folder that comes first in its path."""
+def cluster_of_one():
+    """A cluster of one node with two CPUs, and of a second one while `other_node` is used."""
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    other = tmp_path_factory.mktemp("other")
-    (other / "longtail").mkdir()
-    (other / "longtail" / "__init__.py").write_text('__version__ = "99.0"\n', encoding="utf-8")
-    small = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
-    found = Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
+    small = {"num_cpus": 2, "object_store_memory": 80 * 1024**2, "include_dashboard": False}
+    found = Cluster(initialize_head=True, head_node_args=small)
     try:
-        found.add_node(**small, env_vars={"PYTHONPATH": str(other)})
-        found.wait_for_nodes()
         yield found
     finally:
         ray.shutdown()
         found.shutdown()
 
 
-def test_a_node_with_another_version_is_refused_before_any_work(nodes, tmp_path):
+@pytest.fixture
+def other_node(cluster_of_one, tmp_path):
+    """A node with another longtail: a folder that comes first in its path."""
+    (tmp_path / "other" / "longtail").mkdir(parents=True)
+    (tmp_path / "other" / "longtail" / "__init__.py").write_text('__version__ = "99.0"\n', encoding="utf-8")
+    more = {"num_cpus": 1, "object_store_memory": 80 * 1024**2}
+    node = cluster_of_one.add_node(**more, env_vars={"PYTHONPATH": str(tmp_path / "other")})
+    cluster_of_one.wait_for_nodes()
+    yield
+    cluster_of_one.remove_node(node)
+
+
+def test_a_node_with_another_version_is_refused_before_any_work(cluster_of_one, other_node, tmp_path):
     with pytest.raises(RunError, match=r"node .* cannot take part: longtail is 99\.0 there and .* here") as caught:
-        lt.OneVsAll().fit(X, Y, run=tmp_path / "run", workers=f"ray:{nodes.address}")
+        lt.OneVsAll().fit(X, Y, run=tmp_path / "run", workers=f"ray:{cluster_of_one.address}")
     assert "longtail.runs.identity is not installed there" in str(caught.value)
     assert not list((tmp_path / "run" / "parts").iterdir())
     assert "solved" not in (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def local():
-    """A cluster of this machine, which the fits use."""
-    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-    ray.init("local", num_cpus=2, object_store_memory=100 * 1024**2, **quiet)
-    yield
-    ray.shutdown()
 
 
 @pytest.mark.parametrize("what", [name for name, _ in cluster.VERSIONS])
@@ -59,7 +57,7 @@ def test_each_version_counts(what, monkeypatch, tmp_path):
     sound = {name: "1.0" for name, _ in cluster.VERSIONS}
     engine = cluster.Cluster(_Recipe(tmp_path), None, None)
     engine.ray = _FakeRay([(sound, True), (sound, False), ({**sound, what: "2.0"}, True)])
-    engine.nodes = [{"NodeID": f"{number}" * 9, "NodeManagerAddress": f"10.0.0.{number}"} for number in range(3)]
+    engine.nodes = [{"NodeID": f"{number}" * 55 + "1", "NodeManagerAddress": f"10.0.0.{number}"} for number in range(3)]
     monkeypatch.setattr(cluster, "_make_look", lambda: lambda *_: (sound, True))
     with pytest.raises(RunError, match=rf"node 10\.0\.0\.2/22222222 .*: {what} is 2\.0 there and 1\.0 here"):
         engine._check_nodes()
@@ -100,7 +98,7 @@ class _FakeRay:
         return answer
 
 
-def test_without_shared_storage_parts_come_back_through_a_bounded_window(local, monkeypatch, tmp_path):
+def test_without_shared_storage_parts_come_back_through_a_bounded_window(cluster_of_one, monkeypatch, tmp_path):
     """Workers that do not see the run folder return their parts, and the driver writes them: at most one per slot."""
     plain = KINDS["one-vs-all"]().fit(X, Y)
     plain.save(tmp_path / "plain")
@@ -119,7 +117,7 @@ def test_without_shared_storage_parts_come_back_through_a_bounded_window(local, 
 
     monkeypatch.setattr(runs.Parts, "write", counted_write)
     monkeypatch.setattr(cluster.Cluster, "submit", counted_submit)
-    clf = lt.OneVsAll(block_size=4).fit(X, Y, run=tmp_path / "run", workers=parallel.Workers.of("ray"))
+    clf = lt.OneVsAll(block_size=4).fit(X, Y, run=tmp_path / "run", workers=f"ray:{cluster_of_one.address}")
     clf.save(tmp_path / "model")
     blocks = sorted(int(path.stem) for path in (tmp_path / "run" / "parts").glob("*.part"))
     assert len(blocks) > 4

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from sklearn.base import clone
 
 from longtail import parallel
 from longtail.errors import DataWarning, LongtailError
@@ -21,9 +22,10 @@ def fail_at_every_step(place: Path, code: int, *, forever: bool, size: int) -> i
     """Fail with this error code, once or `forever`, at every step of a run; the number of steps.
 
     Each time, the run ends well or with an error of one line, and then goes on and ends with the same weights. What has
-    the name of a part is sound, and stays as it is.
+    the name of a part is sound, and stays as it is. Two steps save a state once each, and replace it once.
     """
-    expected, workers, root = Toy(size).fit(X, Y).model_.W, parallel.Workers(save_seconds=0.0), place / "run"
+    toy, workers, root = Toy(size, n_steps=2, n_jobs=1), parallel.Workers(save_seconds=0.0), place / "run"
+    expected = clone(toy).fit(X, Y).model_.W
 
     def fail() -> None:
         raise OSError(code, os.strerror(code))
@@ -37,7 +39,7 @@ def fail_at_every_step(place: Path, code: int, *, forever: bool, size: int) -> i
             patch.setattr("longtail.runs.lock.open", faults._open, raising=False)
             patch.setattr(os, "write", faults._guarded(os.write))
             try:
-                clf = Toy(size, n_jobs=1).fit(X, Y, run=root, workers=workers)
+                clf = clone(toy).fit(X, Y, run=root, workers=workers)
             except LongtailError as error:
                 said = str(error)
         if said is not None:
@@ -46,7 +48,7 @@ def fail_at_every_step(place: Path, code: int, *, forever: bool, size: int) -> i
             done = {path: path.read_bytes() for path in root.glob("parts/*.part")} if root.exists() else {}
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                clf = Toy(size, n_jobs=1).fit(X, Y, run=root, workers=workers)
+                clf = clone(toy).fit(X, Y, run=root, workers=workers)
             assert done == {path: path.read_bytes() for path in done}
         W = clf.model_.W
         assert (W.data.tobytes(), W.indices.tobytes()) == (expected.data.tobytes(), expected.indices.tobytes())

@@ -67,7 +67,8 @@ class ToyProblem(Problem):
             mark(f"resumed-{block.number}-{first}")
         for step in range(first, self.n_steps):
             W = 0.5 * (W + target + 0.01 * rng.random(target.size).reshape(target.shape))
-            time.sleep(float(os.environ.get("TOY_PAUSE", "0")))
+            if pause := float(os.environ.get("TOY_PAUSE", "0")):
+                time.sleep(pause)
             work.report((step + 1) / self.n_steps)
             work.save(lambda W=W, step=step: {"W": W, "step": np.array(step + 1)})
         kept = sp.csr_array(W.astype(np.float32))
