@@ -24,7 +24,9 @@ ESTIMATORS = {
     "hashed-1": lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40),
     "calibrated-1": lt.OneVsAll(C=10, calibrate="held-out:fraction=0.3"),
     "ensemble-1": lt.Ensemble([lt.OneVsAll(C=10), lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40)]),
+    "sharded-1": lt.OneVsAll(C=10),
 }
+SHARD_BYTES = {"sharded-1": 200}  # its folder also has the index
 COPIES = 4  # calibration needs some rows
 
 
@@ -34,8 +36,8 @@ def main() -> None:
         if folder.exists():
             continue
         copies = COPIES if estimator.calibrate else 1
-        clf = estimator.fit(copies * TEXTS, copies * LABELS)
-        clf.save(folder / "model")
+        clf = estimator.fit(copies * TEXTS, copies * LABELS, shard_size=SHARD_BYTES.get(name))
+        clf.save(folder / "model", index=name in SHARD_BYTES)
         top = clf.predict_topk(QUESTIONS, 3)
         answers = {
             "method": clf.method,

@@ -16,7 +16,7 @@ FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("*/answers.j
 
 
 def test_there_is_a_folder_of_each_kind():
-    assert {path.name for path in FOLDERS} >= {"linear-1", "hashed-1", "calibrated-1", "ensemble-1"}
+    assert {path.name for path in FOLDERS} >= {"linear-1", "hashed-1", "calibrated-1", "ensemble-1", "sharded-1"}
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)

@@ -185,7 +185,7 @@ def thread_shares(n_repetitions: int, n_buckets: int, link: str, n_threads: int)
     return [(range(r, r + 1), some) for r in range(n_repetitions) for some in buckets]
 
 
-class Piece:
+class ColumnPiece:
     """Some columns of a group, which one thread trains: some buckets of some of its repetitions."""
 
     def __init__(self, data: DescentData, table: np.ndarray, repetitions: range, buckets: range) -> None:
@@ -239,7 +239,7 @@ class RepetitionGroup:
         self.n_buckets = hashes.n_buckets
         self.table = frozen(hashes.table[:, repetitions], hashes.dtype)
         shares = thread_shares(size, hashes.n_buckets, data.link, n_threads)
-        self.pieces = [Piece(data, self.table, *share) for share in shares]
+        self.pieces = [ColumnPiece(data, self.table, *share) for share in shares]
         self.n_iter = np.full(size, data.descent.max_iter)
         self.best_iter = self.n_iter.copy()
         self.best_score = np.full(size, np.nan)
@@ -259,7 +259,7 @@ class RepetitionGroup:
             for start in range(0, len(order), rows_per_call):
                 rows = order[start : start + rows_per_call]
                 done = before + start
-                team.run(partial(Piece.train, rows=rows, done=done), self.pieces)
+                team.run(partial(ColumnPiece.train, rows=rows, done=done), self.pieces)
                 report((done + len(rows)) / total_rows)
             if descent.early_stopping:
                 self._compare(epoch + 1, team)
@@ -289,7 +289,7 @@ class RepetitionGroup:
         held_out = self.data.held_out
         logits = np.full((len(held_out), len(self.n_iter)), -np.inf, np.float32)
         buckets = np.zeros(logits.shape, np.int64)
-        for piece, (found, where) in zip(self.pieces, team.run(Piece.best_buckets, self.pieces), strict=True):
+        for piece, (found, where) in zip(self.pieces, team.run(ColumnPiece.best_buckets, self.pieces), strict=True):
             own = slice(piece.repetitions.start, piece.repetitions.stop)
             better = found > logits[:, own]  # of equal logits, the first bucket counts
             logits[:, own][better] = found[better]
