@@ -290,8 +290,8 @@ def step_rows(vectors, X, rows, targets, rivals, rho, step, begin, moved):
 
 @kernel
 def add_rows(vectors, X, classes, rows, factors, begin):
-    """v_c += factors[k] x_i for c = classes[k] and i = rows[k], from k = `begin` on, without inverted lists. Returns the
-    first k that was not processed because the arena was too short, or the number of all."""
+    """v_c += factors[k] x_i for c = classes[k] and i = rows[k], from k = `begin` on, without inverted lists. Returns
+    the first k that was not processed because the arena was too short, or the number of all."""
     for k in range(begin, len(classes)):
         n = np.int64(X.indptr[rows[k] + 1] - X.indptr[rows[k]])
         if vectors.used[TABLES] + table_room(vectors, classes[k], n) > len(vectors.keys):
