@@ -476,7 +476,7 @@ def test_every_class_with_weights_is_in_the_lists_of_its_code(changes, n_tables,
 @pytest.mark.parametrize(("n_tables", "n_bits"), [(4, 64), (16, 64), (24, 192)])
 @pytest.mark.parametrize(("group", "n_groups"), [(0, 1), (1, 3)])
 def test_the_nearest_of_the_classes_that_share_a_key_are_found(n_tables, n_bits, group, n_groups):
-    oracle, X, Y, y = trained(f"simple-lsh:bits={n_bits},tables={n_tables},candidates=4", 3, n=60, C=40)
+    oracle, X, Y, _ = trained(f"simple-lsh:bits={n_bits},tables={n_tables},candidates=4", 3, n=60, C=40)
     oracle.group, oracle.n_groups = group, n_groups
     found = oracle._from_tables(np.arange(60))
     own = np.packbits(X @ oracle.directions.astype(np.float32) > 0, axis=1, bitorder="little").view(np.uint64)
@@ -486,9 +486,9 @@ def test_the_nearest_of_the_classes_that_share_a_key_are_found(n_tables, n_bits,
         near = []
         for c in range(group, 40, n_groups):
             code = oracle.codes[oracle.line_of[c]]
-            if oracle.vectors.arrays.counts[c] and not Y[i, c]:
-                if any(a == b for a, b in zip(keys, keys_of(code, n_tables), strict=True)):
-                    near.append((sum(int(a ^ b).bit_count() for a, b in zip(code, own[i], strict=True)), c))
+            meets = any(a == b for a, b in zip(keys, keys_of(code, n_tables), strict=True))
+            if meets and oracle.vectors.arrays.counts[c] and not Y[i, c]:
+                near.append((sum(int(a ^ b).bit_count() for a, b in zip(code, own[i], strict=True)), c))
         expected = [c for _, c in sorted(near)[:4]]
         assert found[i].tolist() == expected + [-1] * (4 - len(expected))
         n_found += len(expected)
