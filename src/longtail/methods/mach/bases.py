@@ -140,7 +140,9 @@ class BasesProblem(RepetitionProblem):
         """The sparse indicator of the buckets of every row."""
         buckets = self.hashes.table[:, repetition].astype(np.int32)[self.Y.indices]
         shape = (self.Y.shape[0], self.hashes.n_buckets)
-        return canonical_csr(sp.csr_array((np.ones(len(buckets), np.int32), buckets, self.Y.indptr), shape=shape))
+        indicator = canonical_csr(sp.csr_array((np.ones(len(buckets), np.int32), buckets, self.Y.indptr), shape=shape))
+        indicator.data[:] = 1  # two labels in one bucket count once
+        return indicator
 
     def arrays_of(self, buckets: Any) -> Mapping[str, np.ndarray]:
         if isinstance(buckets, LinearBuckets):
@@ -270,7 +272,9 @@ class LogisticBuckets:
 
     def predict_proba(self, X: Any) -> np.ndarray:
         P = expit(np.asarray((X @ self.coef_.T).toarray() + self.intercept_, np.float64))
-        return P / np.maximum(P.sum(axis=1, keepdims=True), TINY) if self.normalized else P
+        if self.normalized:
+            P /= np.maximum(P.sum(axis=1, keepdims=True), TINY)
+        return np.asarray(P)
 
 
 # --- linear bases ----------------------------------------------------------------------------------------------------
