@@ -100,6 +100,10 @@ class Bench:
             return synthetic(labels_per_row=labels_per_row)
         return load(str(self.path(name)))
 
+    def folder_of(self, name: str) -> Path | None:
+        """The folder of a data set; None, which stands for synthetic rows, with --quick."""
+        return None if self.quick else self.path(name)
+
     def path(self, name: str) -> Path:
         """The folder of a data set, for systems that read files themselves."""
         if self.folder is None:

@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from benchmarks.papers.common import synthetic
-from benchmarks.quality import load
+from benchmarks.quality import load, one_class_per_row
 from longtail import metrics, store
 from longtail.methods import METHODS
 from longtail.topk import TopK
@@ -50,17 +50,7 @@ class Fitted(NamedTuple):
 def rows_of(folder: Path | None, n_classes: int | None = None) -> Rows:
     """The rows of a folder, or synthetic ones. `n_classes` keeps the rows of so many most frequent classes."""
     train, test = synthetic() if folder is None else load(str(folder))
-    (X, y), (X_test, y_test) = _first_labels(train), _first_labels(test)
-    kept = np.argsort(-np.bincount(y, minlength=train.Y.shape[1]), kind="stable")[: n_classes or train.Y.shape[1]]
-    number = np.full(train.Y.shape[1], -1)
-    number[kept] = np.arange(len(kept))
-    own, own_test = number[y] >= 0, number[y_test] >= 0
-    return Rows(X[own], number[y[own]], X_test[own_test], number[y_test[own_test]])
-
-
-def _first_labels(data: Any) -> tuple[Any, np.ndarray]:
-    (rows,) = np.nonzero(np.diff(data.Y.indptr))
-    return data.X[rows], data.Y.indices[data.Y.indptr[rows]].astype(np.int64)
+    return Rows(*one_class_per_row(train, test, n_classes))
 
 
 # --- systems ---------------------------------------------------------------------------------------------------------
