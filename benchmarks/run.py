@@ -2,8 +2,8 @@
 
 Without folders: parser speed on a synthetic file, quality, starts and MACH on the ICD-10-CM corpus, prediction on its
 model, MEMOIR's oracles on synthetic rows.
-With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth and PD-Sparse on them as well, and
-the optimisers of MACH on the first.
+With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth and PD-Sparse on them as well,
+and the optimisers of MACH on the first.
 Results go to bench-output/. `make papers` makes the tables and figures of the papers.
 """
 

@@ -64,13 +64,12 @@ PAPER_DATA = (
 
 def measure_data(bench: Bench) -> None:
     for name in DATA:
-        rows = rows_of(bench.folder_of(name))
-        bench.row(
-            name,
-            lambda rows=rows: {
-                "C": rows.n_classes, "d": rows.X.shape[1], "train": len(rows.y), "test": len(rows.y_test),
-            },
-        )  # fmt: skip
+        bench.row(name, sizes_of, bench.folder_of(name))
+
+
+def sizes_of(folder: Path | None) -> Row:
+    rows = rows_of(folder)
+    return {"C": rows.n_classes, "d": rows.X.shape[1], "train": len(rows.y), "test": len(rows.y_test)}
 
 
 def show_data(rows: Rows, folder: Path) -> str:
