@@ -29,6 +29,7 @@ from longtail.models import bucket_kernels as kernels
 LINKS = ("softmax", "sigmoid", "normalized")
 WEIGHTS = {"float32": np.float32, "int8": np.int8}
 MAX_WEIGHT = 63.5
+LARGEST_P = np.float32(1 - 2**-24)  # the largest float32 below 1
 TINY = 1e-30  # probabilities are raised to this value before their logarithm is taken
 
 
@@ -243,7 +244,7 @@ def _column_array(columns: np.ndarray | None) -> np.ndarray:
 
 def rates_of(P: np.ndarray) -> np.ndarray:
     """-log(1 - P), finite also for P = 1."""
-    return np.asarray(-np.log(np.maximum(np.float32(1) - P, np.float32(TINY))))
+    return np.asarray(-np.log1p(-np.minimum(P, LARGEST_P)))
 
 
 def _log_sigmoid(z: np.ndarray) -> np.ndarray:

@@ -304,7 +304,7 @@ def coefficients(base: Any, n_features: int, n_buckets: int, link: str) -> np.nd
     if coef is None or classes is None or np.ndim(coef) != 2 or coef.shape[1] != n_features:
         return None
     coef = np.vstack(
-        [np.asarray(coef.toarray() if sp.issparse(coef) else coef).T, np.broadcast_to(intercept, len(coef))]
+        [np.asarray(coef.toarray() if sp.issparse(coef) else coef).T, np.broadcast_to(intercept, coef.shape[0])]
     )
     if coef.shape[1] == 1 and len(classes) == 2:  # one margin for two classes
         coef = np.hstack([np.zeros_like(coef) if link == "softmax" else -coef, coef])

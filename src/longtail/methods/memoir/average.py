@@ -52,16 +52,23 @@ class Average:
         self.scales += self.vectors.scale
         self.n_batches += 1
         if self.scales - self.settled.min() > MAX_RATIO * self.vectors.scale:
-            self.settle(np.arange(self.vectors.shape[0]))
+            self._settle_all()
+
+    def _settle_all(self) -> None:
+        """Settle all classes. The sums of scales then begin again at 0, so that their differences stay exact."""
+        self.settle(np.arange(self.vectors.shape[0]))
+        self.scales = 0.0
+        self.settled[:] = 0.0
 
     def rescale(self, factor: float) -> None:
         """All stored values were multiplied by a factor."""
         self.scales /= factor
         self.settled /= factor
+        self._settle_all()
 
     def to_csr(self) -> sp.csr_array:
         """Return the average of the weights after each batch so far."""
-        self.settle(np.arange(self.vectors.shape[0]))
+        self._settle_all()
         mean = self.sums.to_csr()
         mean.data /= np.float32(max(self.n_batches, 1))
         return mean
