@@ -207,7 +207,10 @@ def test_progress_rises_to_one_and_an_interrupt_stops_the_fit(monkeypatch):
         ({"n_buckets": 1}, "'n_buckets' parameter of Mach must be a whole number of at least 2"),
         ({"n_buckets": 65_537}, "'n_buckets' parameter of Mach must be at most 65,536"),
         ({"n_repetitions": 0}, "'n_repetitions' parameter"),
-        ({"aggregate": "max"}, "'aggregate' parameter of Mach must be one of 'geometric', 'mean', 'rate', 'median', 'min'"),
+        (
+            {"aggregate": "max"},
+            "'aggregate' parameter of Mach must be one of 'geometric', 'mean', 'rate', 'median', 'min'",
+        ),
         ({"learning_rate": 0}, "'learning_rate' parameter of Mach must be a number above 0"),
         ({"max_iter": 1.5}, "'max_iter' parameter"),
         ({"schedule": "cosine"}, "'schedule' parameter"),

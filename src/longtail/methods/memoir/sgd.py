@@ -140,7 +140,7 @@ def train(
             yield Query(t, number, chosen, rivals)
             moved = vectors.step(pairs.X, rows, targets, rivals, rate / penalty.rho, penalty.rho)
             moves = NO_MOVES
-            if oracle.needs_moves or average is not None:
+            if moved.any() and (oracle.needs_moves or average is not None):
                 step = rate / penalty.rho / vectors.scale
                 moves = moves_of(rows[moved], targets[moved], rivals[moved], step)
             if average is not None:
@@ -150,7 +150,7 @@ def train(
                 touched[rivals[rivals >= 0]] = True
                 if number == len(parts) - 1:
                     moves = _truncate(vectors, average, np.flatnonzero(touched), penalty, rate, moves)
-            if oracle.needs_moves:
+            if oracle.needs_moves and len(moves.touched):
                 oracle.update(moves)
         if penalty.project and penalty.lam and not penalty.l1:
             radius = 1.0 / np.sqrt(penalty.lam)
