@@ -28,11 +28,7 @@ DELTA = 0.05  # probability with which a bound may fail
 
 
 def measure_bound(bench: Bench) -> None:
-    systems: dict[str, Row] = {
-        "MEMOIR-l2": {},
-        "MEMOIR-LSH": {"oracle": "simple-lsh"},
-        "MEMOIR-l2, exact oracle": {"oracle": "exact"},
-    }
+    systems: dict[str, Row] = {"MEMOIR-l2": {}, "MEMOIR-LSH": {"oracle": "simple-lsh"}}
     for name, parameters in systems.items():
         few = {"n_batches": 1} if bench.quick else {}
         bench.row(name, margins_of, bench.folder_of(DATA), {**parameters, **few})
