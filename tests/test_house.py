@@ -260,3 +260,12 @@ def test_type_checkers_see_the_same_names():
     """The imports under TYPE_CHECKING are for tools that cannot follow __getattr__."""
     seen = {bound for module, _, bound in imports(SOURCE / "__init__.py") if module.startswith("longtail")}
     assert seen | {"errors"} == set(longtail.__all__)  # a plain module needs no help
+
+
+def test_no_two_classes_share_a_name():
+    homes: dict[str, list[str]] = {}
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(module_name(path))
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}

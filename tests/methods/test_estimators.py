@@ -355,6 +355,11 @@ def test_decision_function_of_two_classes_is_one_dimensional(method):
     np.testing.assert_array_equal(clf.predict(X)[values != 0], (values > 0).astype(int)[values != 0])
 
 
+def test_decision_function_of_two_labels_has_two_columns(method):
+    X, Y = random_problem(3, n=40, d=10, L=2)
+    assert method().fit(X, Y).decision_function(X).shape == (40, 2)
+
+
 def test_decision_function_refuses_what_does_not_fit(method, monkeypatch):
     from longtail import memory
 

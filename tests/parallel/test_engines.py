@@ -11,13 +11,13 @@ from contextlib import closing
 import pytest
 
 from longtail.errors import InputError, RunError
-from longtail.parallel import Limits, Unsolved, Workers, dispatch
+from longtail.parallel import AttemptLimits, Unsolved, Workers, dispatch
 from longtail.parallel.workers import FORMS
 from tests.parallel.tasks import Piece, Squares
 
 KILLABLE = ["processes:2", "ray"]
 ALL = ["threads", *KILLABLE]
-QUICK = Limits(min_timeout=2.0, timeout_factor=10.0, silence=2.5)
+QUICK = AttemptLimits(min_timeout=2.0, timeout_factor=10.0, silence=2.5)
 PIECES = [Piece(number, cost=1.0 + number % 5) for number in range(9)]
 EXPECTED = sorted(number * number for number in range(9))
 
@@ -154,7 +154,7 @@ def test_ctrl_c_ends_the_workers(run):
             threading.Timer(0.2, signal.raise_signal, [signal.SIGINT]).start()
 
     with pytest.raises(KeyboardInterrupt):
-        run("processes:2", "hang:0:9", limits=Limits(), meanwhile=press)
+        run("processes:2", "hang:0:9", limits=AttemptLimits(), meanwhile=press)
     assert run.engine.workers == []
 
 
@@ -233,7 +233,7 @@ def test_the_largest_blocks_go_first_and_few_are_under_way():
     assert engine.most == engine.slots
 
 
-WATCHED = Limits(min_watchdog=0.1, first_block=0.3)
+WATCHED = AttemptLimits(min_watchdog=0.1, first_block=0.3)
 
 
 def test_the_watchdog_connects_again_and_counts_no_attempt():
@@ -261,7 +261,7 @@ def test_a_plan_sets_the_time_out():
     from longtail.parallel.dispatch import _Dispatch
 
     def timeout(**more):
-        limits = Limits(min_timeout=1.0)
+        limits = AttemptLimits(min_timeout=1.0)
         return _Dispatch(Silent(), PIECES, limits, more.get("expected"), print, None)
 
     assert timeout().timeout(4) == float("inf")  # nothing known yet

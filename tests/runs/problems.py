@@ -42,7 +42,7 @@ def fit(kind: str, run: Path | None = None, progress=None, workers="threads", si
     X, Y = data()
     who = replace(
         parallel.Workers.of(workers),
-        limits=parallel.Limits(silence=silence, start=max(20.0, silence)),
+        limits=parallel.AttemptLimits(silence=silence, start=max(20.0, silence)),
         save_seconds=0.0,
     )
     return KINDS[kind]().fit(X, Y, run=run, progress=progress, workers=who)

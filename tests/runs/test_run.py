@@ -21,8 +21,9 @@ from longtail.errors import DataWarning, ModelError, RunError
 from longtail.runs import identity, pack
 from longtail.runs.events import Log, summary
 from longtail.runs.lock import Lock, is_held
+from tests import faults
 from tests.runs.disk import fail_at_every_step
-from tests.runs.toy import Toy, data, marks
+from tests.runs.toy import Toy, data
 
 X, Y = data()
 NAMES = [f"label {number}" for number in range(Y.shape[1])]
@@ -54,7 +55,11 @@ def fit(folder, *, size=3, X=X, workers=None, **params):
 
 
 def attempts(counted):
-    return {name.removeprefix("block-"): count for name, count in marks(counted).items() if name.startswith("block-")}
+    return {
+        name.removeprefix("block-"): count
+        for name, count in faults.counts(counted).items()
+        if name.startswith("block-")
+    }
 
 
 # --- the same model --------------------------------------------------------------------------------------------------
@@ -351,7 +356,9 @@ def test_a_single_block_goes_on_where_it_was(tmp_path, expected, counted, share)
     resumed = round(share * 4) - 1  # the last state was offered after the report before
     clf = fit(tmp_path / "run", size=0, workers=workers)
     assert model_id(clf, tmp_path / "model") == expected[0]
-    assert [name for name in marks(counted) if name.startswith("resumed")] == [f"resumed-0-{resumed}"] * (resumed > 0)
+    assert [name for name in faults.counts(counted) if name.startswith("resumed")] == [f"resumed-0-{resumed}"] * (
+        resumed > 0
+    )
     assert not list((tmp_path / "run" / "parts").glob("*.state"))
 
 
@@ -364,7 +371,7 @@ def test_a_damaged_state_is_not_used(tmp_path, expected, counted):
     with pytest.warns(DataWarning, match="block 0 starts from its beginning"):
         clf = fit(tmp_path / "run", size=0, workers=workers)
     assert model_id(clf, tmp_path / "model") == expected[0]
-    assert not [name for name in marks(counted) if name.startswith("resumed")]
+    assert not [name for name in faults.counts(counted) if name.startswith("resumed")]
 
 
 def test_states_are_kept_rarely(tmp_path, monkeypatch):
@@ -411,7 +418,7 @@ def test_a_block_that_always_fails_is_reported_by_name_and_the_others_are_kept(t
         f"breaks); the parts of the others are kept in {tmp_path / 'run'}; start the run again to retry the failed "
         "blocks"
     )
-    assert error.value.blocks == {4: "RuntimeError: the toy breaks"}
+    assert error.value.blocks == {4: "RuntimeError: the task breaks"}
     found = runs.status(tmp_path / "run")
     assert (found.state, found.n_done, found.log.retries) == ("stopped", 6, 3)
     assert found.log.unsolved == {4: "labels label 12, label 13, label 14"}
@@ -421,7 +428,7 @@ def test_a_block_that_always_fails_is_reported_by_name_and_the_others_are_kept(t
 
 def test_without_a_run_folder_the_first_error_ends_the_fit(monkeypatch):
     monkeypatch.setenv("TOY_FAULT", "raise:4:1")
-    with pytest.raises(RuntimeError, match="the toy breaks"):
+    with pytest.raises(RuntimeError, match="the task breaks"):
         Toy().fit(X, Y)
 
 

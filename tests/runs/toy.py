@@ -1,13 +1,12 @@
 """A method that is quick, exact and misbehaves on demand, importable by workers.
 
-`TOY_FAULT=kind:block:times` makes the first `times` attempts at a block go wrong; attempts are counted by files in the
-folder `TOY_MARKS`, since they happen in different processes. `TOY_PAUSE` is how long each step of a block takes.
+`TOY_FAULT` is a fault of `tests.faults`. Attempts are counted in the folder `TOY_MARKS`. `TOY_PAUSE` is how long each
+step of a block takes.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import time
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from longtail.methods.problem import Block, Part, Problem, Stack
 from longtail.models import LinearModel
 from longtail.parallel import ranges
 from longtail.training import Status
+from tests import faults
 
 
 class Toy(ExtremeClassifier):
@@ -56,7 +56,7 @@ class ToyProblem(Problem):
         return [Block(number, np.array(block), float(len(block))) for number, block in enumerate(columns)]
 
     def solve(self, block, work):
-        misbehave(block.number)
+        faults.strike(os.environ.get("TOY_FAULT", ""), block.number, mark(f"block-{block.number}"))
         columns = block.items if self.block_size else np.arange(self.Y.shape[1])
         target = (self.Y[:, columns].T @ self.X).toarray().astype(np.float64)
         rng, W, first = np.random.default_rng([self.seed, block.number]), np.zeros_like(target), 0
@@ -105,59 +105,7 @@ def data(seed=0, rows=40, features=12, labels=20):
     return X, Y
 
 
-# --- misbehaviour ----------------------------------------------------------------------------------------------------
-
-
 def mark(name: str) -> int:
-    """Count how often this was called with the name."""
+    """How often this was called before with the name; 0 if nobody counts."""
     folder = os.environ.get("TOY_MARKS")
-    if folder is None:
-        return 0
-    for number in range(10_000):
-        try:
-            (Path(folder) / f"{name}.{number}").touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return number
-    raise AssertionError(f"{name} happened far too often")
-
-
-def marks(folder: Path) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for path in folder.iterdir():
-        name = path.name.rpartition(".")[0]
-        counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
-def misbehave(block: int) -> None:
-    attempt = mark(f"block-{block}")
-    kind, _, rest = os.environ.get("TOY_FAULT", "").partition(":")
-    if not kind:
-        return
-    where, _, times = rest.partition(":")
-    if where not in ("*", str(block)) or attempt >= int(times):
-        return
-    if kind == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
-    elif kind == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    elif kind == "hang":
-        time.sleep(3600)
-    elif kind == "memory":
-        run_out_of_memory()
-    elif kind == "raise":
-        raise RuntimeError("the toy breaks")
-
-
-def run_out_of_memory() -> None:
-    """As on a machine whose memory is full: the system refuses any more."""
-    import resource
-
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    old = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), old[1]))
-    try:
-        np.ones(1 << 28)
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, old)
+    return faults.count(Path(folder), name) if folder else 0

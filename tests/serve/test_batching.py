@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from longtail.serve import batching
-from longtail.serve.batching import Batcher, Job
+from longtail.serve.batching import Batcher, QueuedRows
 from longtail.serve.messages import HttpError
 
 
@@ -40,7 +40,7 @@ def run(scorer, jobs, *, later=()):
 
             def put(model, rows, deadline=60.0):
                 units = np.full(len(rows), 100.0)
-                job = Job(model, rows, 5, units, loop.create_future(), time.monotonic() + deadline)
+                job = QueuedRows(model, rows, 5, units, loop.create_future(), time.monotonic() + deadline)
                 batcher.put(job)
                 return job.future
 
@@ -100,7 +100,9 @@ def test_a_request_whose_client_left_is_not_scored():
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1) as executor:
             batcher = Batcher(scorer, loop, executor)
-            jobs = [Job("m", [f"{i}"], 5, np.ones(1), loop.create_future(), time.monotonic() + 9) for i in range(3)]
+            jobs = [
+                QueuedRows("m", [f"{i}"], 5, np.ones(1), loop.create_future(), time.monotonic() + 9) for i in range(3)
+            ]
             for job in jobs:
                 batcher.put(job)
             jobs[0].future.cancel()
@@ -119,7 +121,7 @@ def test_a_lone_request_does_not_wait():
             times = []
             for _ in range(50):
                 begin = time.perf_counter()
-                job = Job("m", ["a"], 5, np.ones(1), loop.create_future(), time.monotonic() + 9)
+                job = QueuedRows("m", ["a"], 5, np.ones(1), loop.create_future(), time.monotonic() + 9)
                 batcher.put(job)
                 await job.future
                 times.append(time.perf_counter() - begin)

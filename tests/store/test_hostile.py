@@ -388,7 +388,7 @@ JSON = st.recursive(
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), value=JSON)
 def test_any_value_in_any_place_is_refused_or_changes_nothing(memory_path, data, value):
-    """One member anywhere in the manifest is exchanged and the seal renewed: an error, or a model with the same W."""
+    """One member anywhere in the manifest is exchanged and the seal renewed: an error, or the same weights."""
     root = memory_path / "m"
     model = number_model()
     if not root.exists():
@@ -406,7 +406,8 @@ def test_any_value_in_any_place_is_refused_or_changes_nothing(memory_path, data,
     found, error = loaded(root)
     (root / "model.json").write_bytes(sound)
     if error is None:
-        assert (found.W != model.W).nnz == 0
+        for name in ("data", "indices", "indptr"):  # not the shape: a forged bias adds a column without weights
+            assert np.array_equal(getattr(found.W, name), getattr(model.W, name))
     else:
         assert Path(error.path).parent == root
 

@@ -51,7 +51,7 @@ def demo(
     begin = time.perf_counter()
     folder = Path(output)
     check_target(str(folder / "model"), force=True)
-    run = Run(**_corpus(texts), folder=folder)
+    run = DemoRun(**_corpus(texts), folder=folder)
 
     def tell(section: Section) -> None:
         if not json:
@@ -95,7 +95,7 @@ def _corpus(texts: int | None) -> dict[str, Any]:
 
 
 @dataclass
-class Run:
+class DemoRun:
     """One demo: the corpus and everything made from it."""
 
     train_part: Dataset

@@ -11,7 +11,7 @@ from longtail.cli.output import duration, say, say_json, size
 from longtail.cli.reading import Json
 
 if TYPE_CHECKING:
-    from longtail.runs import Status
+    from longtail.runs import RunStatus
 
 SHOWN = 5  # failures that are printed
 
@@ -34,7 +34,7 @@ def runs(
         say("\n\n".join(str(_for_people(root, each)) for root, each in found.items()))
 
 
-def _for_programs(folder: str, found: Status) -> dict[str, Any]:
+def _for_programs(folder: str, found: RunStatus) -> dict[str, Any]:
     left = found.seconds_left
     return {
         "run": folder,
@@ -56,7 +56,7 @@ def _for_programs(folder: str, found: Status) -> dict[str, Any]:
     }
 
 
-def _for_people(folder: str, found: Status) -> Any:
+def _for_people(folder: str, found: RunStatus) -> Any:
     from longtail.report import Facts
 
     log = found.log

@@ -1,6 +1,6 @@
 """Blocks of work, and the threads, processes and cluster nodes that run them. Training starts them only here."""
 
-from longtail.parallel.dispatch import Engine, Limits, Unsolved, dispatch
+from longtail.parallel.dispatch import AttemptLimits, Engine, Unsolved, dispatch
 from longtail.parallel.local import Team, n_threads, run
 from longtail.parallel.plan import ranges
 from longtail.parallel.threads import Threads, solve
@@ -8,8 +8,8 @@ from longtail.parallel.work import Stopped, Work
 from longtail.parallel.workers import Workers
 
 __all__ = [
+    "AttemptLimits",
     "Engine",
-    "Limits",
     "Stopped",
     "Team",
     "Threads",

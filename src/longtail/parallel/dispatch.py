@@ -20,7 +20,7 @@ from longtail.errors import LongtailError, RunError
 LOOK_SECONDS = 0.2  # between two reports of progress
 
 
-class Limits(NamedTuple):
+class AttemptLimits(NamedTuple):
     """When an attempt at a block is stopped. All times are in seconds."""
 
     attempts: int = 3  # attempts per block; after that, the other blocks continue without it
@@ -110,7 +110,7 @@ def dispatch(
     engine: Engine,
     blocks: Sequence[Costed],
     *,
-    limits: Limits = Limits(),  # noqa: B008 - immutable
+    limits: AttemptLimits = AttemptLimits(),  # noqa: B008 - immutable
     expected: Callable[[Any], float] | None = None,
     progress: Callable[[float], None] = lambda share: None,
     failed: Callable[[int, int, str], None] | None = None,
@@ -132,7 +132,7 @@ class _Dispatch:
         self,
         engine: Engine,
         blocks: Sequence[Costed],
-        limits: Limits,
+        limits: AttemptLimits,
         expected: Callable[[Any], float] | None,
         progress: Callable[[float], None],
         failed: Callable[[int, int, str], None] | None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from longtail.errors import InputError
-from longtail.parallel.dispatch import Engine, Limits
+from longtail.parallel.dispatch import AttemptLimits, Engine
 from longtail.parallel.local import n_threads
 from longtail.parallel.processes import Prepare, Processes
 from longtail.parallel.threads import Threads
@@ -23,7 +23,7 @@ class Workers:
     kind: str = "threads"
     count: int | None = None  # number of processes; None means one per core
     address: str | None = None  # address of a Ray cluster; None starts one on this machine
-    limits: Limits = field(default_factory=Limits)
+    limits: AttemptLimits = field(default_factory=AttemptLimits)
     save_seconds: float = 5.0  # least time between two saved states of a long block
 
     @classmethod

@@ -32,8 +32,8 @@ def safe(cell: Cell) -> str:
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
-class Block(Protocol):
-    """A piece of a report: `str(block)` for the terminal, `block.html()` for the page."""
+class Content(Protocol):
+    """A piece of a report: `str(content)` for the terminal, `content.html()` for the page."""
 
     def html(self) -> str: ...
 
@@ -41,7 +41,7 @@ class Block(Protocol):
 class Section:
     """A heading and the blocks below it."""
 
-    def __init__(self, heading: str, *blocks: Block) -> None:
+    def __init__(self, heading: str, *blocks: Content) -> None:
         self.heading, self.blocks = heading, blocks
 
     def __str__(self) -> str:

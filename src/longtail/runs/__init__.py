@@ -6,14 +6,14 @@ from longtail.runs.data import read as read_data
 from longtail.runs.data import write as write_data
 from longtail.runs.identity import Identity, digest, plain, versions
 from longtail.runs.run import Parts, Receipt, Run
-from longtail.runs.status import Status, status, within
+from longtail.runs.status import RunStatus, status, within
 
 __all__ = [
     "Identity",
     "Parts",
     "Receipt",
     "Run",
-    "Status",
+    "RunStatus",
     "arrays_of",
     "digest",
     "digest_of_data",

@@ -57,7 +57,7 @@ class Log:
 
 
 @dataclass
-class Summary:
+class RunSummary:
     """A summary of the log."""
 
     workers: str = ""
@@ -84,9 +84,9 @@ class Summary:
         return (1.0 - self.share) / self.speed if self.speed > 0 else None
 
 
-def summary(root: Path) -> Summary:
+def summary(root: Path) -> RunSummary:
     """Summarise the log of the run in `root`. Invalid lines are skipped."""
-    result = Summary()
+    result = RunSummary()
     for line in _lines(root / NAME):
         try:
             event = json.loads(line)
@@ -96,7 +96,7 @@ def summary(root: Path) -> Summary:
     return result
 
 
-def _take(result: Summary, event: Mapping[str, Any]) -> None:
+def _take(result: RunSummary, event: Mapping[str, Any]) -> None:
     kind, at = event["event"], float(event["time"])
     if kind == "started":
         result.workers = str(event["workers"])

@@ -12,12 +12,12 @@ import numpy as np
 
 from longtail import content, folder
 from longtail.errors import ModelError
-from longtail.runs.events import Summary, summary
+from longtail.runs.events import RunSummary, summary
 from longtail.runs.lock import holder, is_held
 
 
 @dataclass(frozen=True)
-class Status:
+class RunStatus:
     """The state of a run: `state` is "running", "stopped" or "finished"."""
 
     state: str
@@ -28,7 +28,7 @@ class Status:
     n_items: int
     bytes: int
     share: float  # share of the work that is done, by cost
-    log: Summary
+    log: RunSummary
 
     @property
     def seconds_left(self) -> float | None:
@@ -50,7 +50,7 @@ def within(root: str | os.PathLike[str]) -> list[Path]:
     return sorted(path for path in root.iterdir() if folder.holds(path, folder.RUN)) or [root]
 
 
-def status(root: str | os.PathLike[str]) -> Status:
+def status(root: str | os.PathLike[str]) -> RunStatus:
     """The status of the run in `root`."""
     root = Path(root)
     arrays, meta = folder.read(root, folder.RUN)
@@ -68,7 +68,7 @@ def status(root: str | os.PathLike[str]) -> Status:
     log = summary(root)
     finished = bool(done.all()) and log.finished and not held
     share = float(costs[done].sum() / total) if total > 0 else 1.0
-    return Status(
+    return RunStatus(
         state="running" if held else "finished" if finished else "stopped",
         holder=holder(root / "lock") if held else None,
         identity=identity,

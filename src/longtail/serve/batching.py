@@ -36,7 +36,7 @@ SMOOTHING = 0.2
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class QueuedRows:
     """Rows of one request for one model. `units` is the cost of each row, `parts` are the results so far."""
 
     model: Any
@@ -56,9 +56,9 @@ class Job:
 
 @dataclass(slots=True)
 class Piece:
-    """Consecutive rows of a job that are part of a batch."""
+    """Consecutive rows of one request that are part of a batch."""
 
-    job: Job
+    job: QueuedRows
     start: int
     stop: int
 
@@ -78,14 +78,14 @@ class Batcher:
         self.score = score
         self.loop = loop
         self.executor = executor
-        self.jobs: deque[Job] = deque()
+        self.waiting: deque[QueuedRows] = deque()
         self.busy_since: float | None = None
         self.n_batches = self.n_rows = 0
         self._unit_seconds: dict[Any, float] = {}  # per model
         self._scheduled = False
 
-    def put(self, job: Job) -> None:
-        self.jobs.append(job)
+    def put(self, job: QueuedRows) -> None:
+        self.waiting.append(job)
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._begin)
@@ -104,21 +104,20 @@ class Batcher:
             future.add_done_callback(lambda done: self._end(pieces, units, *done.result()))
 
     def _take(self) -> list[Piece]:
-        """Take the rows of the next batch. They are for one model, in the order of arrival. The share of each job is
-        limited."""
+        """Take the rows of the next batch: for one model, in the order of arrival, with a limited share per request."""
         now = time.monotonic()
-        while self.jobs and (self.jobs[0].future.done() or self.jobs[0].deadline < now):
-            self._drop(self.jobs.popleft())
-        if not self.jobs:
+        while self.waiting and (self.waiting[0].future.done() or self.waiting[0].deadline < now):
+            self._drop(self.waiting.popleft())
+        if not self.waiting:
             return []
-        model = self.jobs[0].model
+        model = self.waiting[0].model
         room = BATCH_SECONDS / self._cost(model)
         pieces: list[Piece] = []
-        later: deque[Job] = deque()
-        unfinished: list[Job] = []
+        later: deque[QueuedRows] = deque()
+        unfinished: list[QueuedRows] = []
         n_rows = 0
-        while self.jobs and n_rows < MAX_BATCH_ROWS and (room > 0 or not pieces):
-            job = self.jobs.popleft()
+        while self.waiting and n_rows < MAX_BATCH_ROWS and (room > 0 or not pieces):
+            job = self.waiting.popleft()
             if job.future.done() or job.deadline < now:
                 self._drop(job)
                 continue
@@ -133,11 +132,11 @@ class Batcher:
             room -= float(upto[count - 1])
             if job.done < job.n_rows:
                 unfinished.append(job)
-        self.jobs.extendleft(reversed(later))
-        self.jobs.extend(unfinished)
+        self.waiting.extendleft(reversed(later))
+        self.waiting.extend(unfinished)
         return pieces
 
-    def _drop(self, job: Job) -> None:
+    def _drop(self, job: QueuedRows) -> None:
         if not job.future.done():
             job.future.set_exception(overloaded("the request waited too long to be scored; send it again later"))
 

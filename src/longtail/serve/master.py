@@ -41,7 +41,7 @@ Signature = tuple[int, int, int] | None
 
 
 @dataclass
-class Source:
+class WatchedFolder:
     """A model folder, the signature of its manifest when the model was read, and the time of the next check."""
 
     path: Path
@@ -76,7 +76,7 @@ class Child:
 
 
 @dataclass
-class Trial:
+class TrialLoad:
     """A child process that reads new models."""
 
     pid: int
@@ -98,7 +98,7 @@ class Master:
     on_start: Callable[[], None] = lambda: None
     models: dict[str, ServedModel] = field(default_factory=dict)
     children: dict[int, Child] = field(default_factory=dict)
-    trial: Trial | None = None
+    trial: TrialLoad | None = None
     generation: int = 0
     restarts: int = 0
     quick_deaths: int = 0
@@ -107,7 +107,7 @@ class Master:
 
     def run(self) -> None:
         """Serve until a signal ends it."""
-        self.folders = {name: Source(path) for name, path in self.sources.items()}
+        self.folders = {name: WatchedFolder(path) for name, path in self.sources.items()}
         self.board = Board(4 * self.n_workers + 4)
         self._catch_signals()
         for name, source in self.folders.items():
@@ -286,7 +286,7 @@ class Master:
             finally:
                 os._exit(0)
         os.close(writer)
-        self.trial = Trial(pid, reader, names, signatures)
+        self.trial = TrialLoad(pid, reader, names, signatures)
 
     def _read_trial(self) -> None:
         trial = self.trial

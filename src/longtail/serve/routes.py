@@ -18,9 +18,9 @@ from longtail.serve.schema import (
     Explained,
     ExplainRequest,
     ExplainResponse,
-    Prediction,
     PredictRequest,
     PredictResponse,
+    RowPrediction,
     Share,
     decode_explain,
     decode_predict,
@@ -90,7 +90,7 @@ def _above(answer: Answer, threshold: float | None) -> np.ndarray:
     return np.asarray(values >= threshold)
 
 
-def plain(model: ServedModel, answer: Answer, keep: np.ndarray, *, details: bool = False) -> list[Prediction]:
+def plain(model: ServedModel, answer: Answer, keep: np.ndarray, *, details: bool = False) -> list[RowPrediction]:
     """Predictions with names, one per row."""
     whole = bool(keep.all())
     names = model.labels[answer.labels]
@@ -101,7 +101,7 @@ def plain(model: ServedModel, answer: Answer, keep: np.ndarray, *, details: bool
     for i in range(len(names)):
         kept: Any = slice(None) if whole else keep[i]
         found.append(
-            Prediction(
+            RowPrediction(
                 names[i][kept].tolist(),
                 scores[i][kept].tolist(),
                 None if probabilities is None else probabilities[i][kept].tolist(),
@@ -113,7 +113,7 @@ def plain(model: ServedModel, answer: Answer, keep: np.ndarray, *, details: bool
 
 
 async def _add_explanations(
-    service: Service, model: ServedModel, given: Any, answer: Answer, keep: np.ndarray, predictions: list[Prediction]
+    service: Service, model: ServedModel, given: Any, answer: Answer, keep: np.ndarray, predictions: list[RowPrediction]
 ) -> None:
     if keep.sum() > MAX_EXPLANATIONS:
         raise rows.bad(f"{keep.sum()} labels are more than the {MAX_EXPLANATIONS} that one request can explain")

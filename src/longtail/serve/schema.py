@@ -57,7 +57,7 @@ class Explained(Struct):
     probability: float | None = None
 
 
-class Prediction(Struct, omit_defaults=True):
+class RowPrediction(Struct, omit_defaults=True):
     """The best labels of one row, best first."""
 
     labels: list[Any]
@@ -73,7 +73,7 @@ class PredictResponse(Struct):
 
     model: str
     version: str
-    predictions: list[Prediction]
+    predictions: list[RowPrediction]
 
 
 class ExplainRequest(Struct, forbid_unknown_fields=True):

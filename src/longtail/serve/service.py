@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longtail.serve.batching import Batcher, Job
+from longtail.serve.batching import Batcher, QueuedRows
 from longtail.serve.board import DRAINING, MAX_MODELS, Board, Slot
 from longtail.serve.limits import Limits
 from longtail.serve.messages import QUEUE_IS_FULL, HttpError, Request, Response, overloaded
@@ -236,7 +236,7 @@ class Service:
 
     async def best(self, request: Request, model: ServedModel, rows: Any, k: int, allow: Any = None) -> Answer:
         """Return the k best labels of each row. They are scored together with other requests."""
-        job = Job(
+        job = QueuedRows(
             model=model,
             rows=rows,
             k=min(k, model.n_labels),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from longtail import parallel
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Samples
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
 
 
 def make(X, Y, *, C=1.0, lam=0.1, parts=1, returned=1, sampled=False, bias=0.0, seed=0, threads=1):
     rng = np.random.default_rng(seed)
     search = Search("sampled" if sampled else "part", parts, returned, sampled)
-    solver = FrankWolfe(Samples.of(X, Y, bias, rng), search, rng, parallel.Team(threads))
+    solver = FrankWolfe(LabelledRows.of(X, Y, bias, rng), search, rng, parallel.Team(threads))
     solver.start(C, lam)
     return solver
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from longtail.methods.pd_sparse import search_kernels, table_kernels
-from longtail.methods.pd_sparse.frank_wolfe import Members, RowScratch, Samples
+from longtail.methods.pd_sparse.frank_wolfe import LabelledRows, Members, RowScratch
 from longtail.methods.pd_sparse.weights import WeightTables
 from tests.methods.one_vs_all.problems import random_problem, text_like
 from tests.methods.pd_sparse import reference as ref
@@ -165,7 +165,7 @@ def test_passes_over_all_tables_equal_dense_arrays(lam):
 
 def test_found_labels_join_the_active_set_once():
     X, Y = random_problem(1, n=6, L=5)
-    members = Members.of(Samples.of(X, Y, 0.0, np.random.default_rng(0)))
+    members = Members.of(LabelledRows.of(X, Y, 0.0, np.random.default_rng(0)))
     for i in range(6):
         start, size = int(members.start[i]), int(members.size[i])
         own = members.held["label"][start : start + size].tolist()
@@ -178,7 +178,7 @@ def test_found_labels_join_the_active_set_once():
 
 def test_negative_labels_with_alpha_zero_leave_the_active_set():
     X, Y = random_problem(1, n=3, L=5)
-    members = Members.of(Samples.of(X, Y, 0.0, np.random.default_rng(0)))
+    members = Members.of(LabelledRows.of(X, Y, 0.0, np.random.default_rng(0)))
     room = int(members.room[1])
     many = 2 + room
     for alphas in ([0.0, 0.5, -0.25, 0.0, -0.25], [0.5, 0.0, *[-0.5] * many]):

@@ -53,7 +53,7 @@ MAX_RETURNED = 64
 
 
 @dataclass(frozen=True)
-class Samples:
+class LabelledRows:
     """The rows, in the form that kernels take, and their labels.
 
     Labels are renumbered at random: label k has the number number_of[k] in training. X has the bias feature as its last
@@ -68,7 +68,7 @@ class Samples:
     n_features: int
 
     @classmethod
-    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float, rng: np.random.Generator) -> Samples:
+    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float, rng: np.random.Generator) -> LabelledRows:
         if bias:
             constant = np.full((X.shape[0], 1), bias, np.float32)
             X = sp.csr_array(sp.hstack([X, sp.csr_array(constant)], format="csr"))
@@ -114,7 +114,7 @@ class Members(NamedTuple):
     largest: np.ndarray  # (1,) size of the largest set so far
 
     @classmethod
-    def of(cls, samples: Samples) -> Members:
+    def of(cls, samples: LabelledRows) -> Members:
         """The positive labels of every row, with alpha = 0."""
         sizes = samples.n_positive.astype(np.int64)
         ends = np.concatenate([[0], np.cumsum(sizes + SPARE_MEMBERS)])
@@ -183,7 +183,7 @@ class Point:
 class FrankWolfe:
     """The state of training. `members`, `weights`, `C` and `lam` belong together and change together."""
 
-    def __init__(self, samples: Samples, search: Search, rng: np.random.Generator, team: parallel.Team) -> None:
+    def __init__(self, samples: LabelledRows, search: Search, rng: np.random.Generator, team: parallel.Team) -> None:
         self.samples = samples
         self.search = search
         self.rng = rng

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Samples
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
-from longtail.methods.pd_sparse.stages import HeldOut, StagedTraining, pass_figures
+from longtail.methods.pd_sparse.stages import StagedTraining, ValidationRows, pass_figures
 from longtail.methods.problem import Block, CoupledProblem, Part
 from longtail.parallel import Work
 
@@ -53,9 +53,9 @@ class PDSparseProblem(CoupledProblem):
         self.n_labels = Y.shape[1]
         self.bias = parameters.bias
         self._rng = np.random.default_rng(parameters.seed)
-        self.samples = Samples.of(X, Y, parameters.bias, self._rng)
+        self.samples = LabelledRows.of(X, Y, parameters.bias, self._rng)
         self.training, held_out = self._split()
-        self.held_out = HeldOut(held_out, sp.csr_array(Y[held_out]), parameters.n_iter_no_change)
+        self.held_out = ValidationRows(held_out, sp.csr_array(Y[held_out]), parameters.n_iter_no_change)
         self.search = parameters.search.for_labels(Y.shape[1])
         self.pairs = pairs_to_try(parameters.C, parameters.lam, can_compare=bool(self.held_out))
         enough_passes = max(MIN_PASSES, min(VISITS // max(len(self.training), 1), MAX_PASSES))

@@ -80,7 +80,7 @@ def pass_figures(history: Sequence[Pass]) -> dict[str, np.ndarray]:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class ValidationRows:
     """The held-out rows, which decide about C, lam and early stopping. There may be none."""
 
     rows: np.ndarray
@@ -104,7 +104,7 @@ class StagedTraining:
         self,
         solver: FrankWolfe,
         training: np.ndarray,
-        held_out: HeldOut,
+        held_out: ValidationRows,
         *,
         max_iter: int,
         may_run_out: bool,
