@@ -2,6 +2,7 @@
 # make check  ruff and mypy                                                   make bench   speed and quality, heavy
 # make docs   the documentation, into site/                                   make dist    wheel and sdist, tried in a clean environment
 # make soak   training runs under fire: kills, faults, flipped bits; long
+# make papers DATA=FOLDER   the tables and figures of the five papers, into docs/papers; hours, goes on where it stopped
 # make test-lowest    the whole suite on the lowest declared versions         make smoke-lowest    its quick part
 # Each target sets itself up in .venv; PYTHON=python3.13 chooses another interpreter, which gets an environment of its own.
 PYTHON  ?= python3
@@ -10,11 +11,13 @@ BIN     := $(VENV)/bin
 LOWEST  := .venv-lowest
 OLDEST  ?= python3.11  # the lowest declared versions have no wheels for newer interpreters
 CLEAN   := .venv-dist
+DATA    ?= $(LONGTAIL_DATA)
+PAPERS  := memoir one_vs_all tree pd_sparse mach
 TOOLS   := pytest pytest-xdist hypothesis pandas polars pyarrow  # enough for the tests of the library itself
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
-.PHONY: demo test soak test-lowest smoke-lowest check docs dist bench clean
+.PHONY: demo test soak test-lowest smoke-lowest check docs dist bench papers clean
 .DELETE_ON_ERROR:
 
 $(VENV)/made: pyproject.toml
@@ -49,7 +52,7 @@ soak: $(VENV)/made
 
 test-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --ignore tests/serve --ignore tests/runs
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --ignore tests/serve --ignore tests/runs --ignore tests/test_papers.py
 
 smoke-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
@@ -73,6 +76,9 @@ dist: $(VENV)/made
 
 bench: $(VENV)/made-bench
 	$(BIN)/python benchmarks/run.py
+
+papers: $(VENV)/made-bench
+	for paper in $(PAPERS); do $(BIN)/python -m benchmarks.papers.$$paper --data "$(DATA)" || exit 1; done
 
 clean:
 	rm -rf .venv .venv-* .numba .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site demo-output bench-output

@@ -26,11 +26,11 @@ import scipy.sparse as sp
 import longtail as lt
 from longtail import parallel
 from longtail.methods.memoir.oracle_recall import TIE
-from longtail.methods.memoir.presets import resolve
+from longtail.methods.memoir.parameters import resolve
 from longtail.methods.memoir.problem import MemoirProblem, batches_of
 from longtail.methods.memoir.sgd import train
 from longtail.metrics.table import align
-from memoir import problem
+from quality import load, one_class_per_row
 
 ORACLES = ("exact", "sw-graph", "simple-lsh")
 CLASSES = (2_000, 5_000, 10_000, 18_000, 50_000, 100_000)
@@ -61,7 +61,7 @@ def synthetic(n_classes: int, per_class: int = 1, n_words: int = 50_000) -> tupl
 
 def rows_of(folder: str | None, n_classes: int) -> tuple[Any, np.ndarray]:
     if folder is not None:
-        X, y, _, _ = problem(folder, n_classes)
+        X, y, _, _ = one_class_per_row(*load(folder), n_classes)
         if y.max() + 1 == n_classes:
             return X, y
     return synthetic(n_classes)

@@ -45,6 +45,28 @@ def load(folder: str) -> tuple[Any, Any]:
     return train, lt.read(found["test"][0], like=train)
 
 
+def one_class_per_row(train: Any, test: Any, n_classes: int | None = None) -> tuple[Any, Any, Any, Any]:
+    """X, y and the X, y of the test rows. The class of a row is its first label, and rows without labels are left out.
+
+    `n_classes` keeps the rows of so many most frequent classes.
+    """
+    import numpy as np
+
+    (X, y), (X_test, y_test) = (_first_labels(data) for data in (train, test))
+    kept = np.argsort(-np.bincount(y, minlength=train.Y.shape[1]), kind="stable")[: n_classes or train.Y.shape[1]]
+    number = np.full(train.Y.shape[1], -1)
+    number[kept] = np.arange(len(kept))
+    own, own_test = number[y] >= 0, number[y_test] >= 0
+    return X[own], number[y[own]], X_test[own_test], number[y_test[own_test]]
+
+
+def _first_labels(data: Any) -> tuple[Any, Any]:
+    import numpy as np
+
+    (rows,) = np.nonzero(np.diff(data.Y.indptr))
+    return data.X[rows], data.Y.indices[data.Y.indptr[rows]].astype(np.int64)
+
+
 def warm_up(method: type, params: dict[str, Any]) -> None:
     import numpy as np
 

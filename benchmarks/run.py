@@ -2,9 +2,9 @@
 
 Without folders: parser speed on a synthetic file, quality, starts and MACH on the ICD-10-CM corpus, prediction on its
 model, MEMOIR's oracles on synthetic rows.
-With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth, PD-Sparse and MEMOIR on them
-as well, and the optimisers of MACH on the first.
-Results go to bench-output/.
+With folders (`train.txt` and `test.txt` each): quality, other systems, starts, growth and PD-Sparse on them as well,
+and the optimisers of MACH on the first.
+Results go to bench-output/. `make papers` makes the tables and figures of the papers.
 """
 
 from __future__ import annotations
@@ -45,10 +45,6 @@ def main() -> None:
         run("pd_sparse.py", "table", *options.folders, "--json", str(output / "pd-sparse.json"))
         run("pd_sparse.py", "curve", *options.folders)
         run("pd_sparse.py", "growth", *options.folders)
-        run("memoir.py", "table", *options.folders)
-        run("memoir.py", "table", *options.folders, "--classes", "500")
-        run("memoir.py", "l1", *options.folders)
-        run("memoir.py", "batches", *options.folders)
     run("oracles.py", *options.folders[:1], "--plot", str(output / "oracles.png"))
     run("oracles.py", *options.folders[:1], "--threads", "--classes", "18000")
 

@@ -7,7 +7,7 @@ in the model folder, and is what `longtail inspect` and the report show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
@@ -74,7 +74,7 @@ class Training:
         Measurements that are specific to the method, such as the duality gap of every label. `training.gap` is short
         for `training.figures["gap"]`. The docstring of the estimator lists them.
     settings : mapping
-        The seed, and the parameters after defaults, presets and "auto" were resolved.
+        The seed, and the parameters after defaults, None and "auto" were resolved.
     wall_seconds, cpu_seconds : float
         Time of the fit; CPU time is summed over all threads.
     peak_bytes : float
@@ -237,6 +237,28 @@ def combine(
         block_seconds=np.array([record.seconds for record in ordered], np.float32),
         figures=figures,
         settings=settings,
+    )
+
+
+def joined(records: Sequence[Training]) -> Training:
+    """Join the records of fits that solved different units of one problem. Times add up."""
+    first = records[0]
+
+    def together(name: str) -> np.ndarray:
+        return np.concatenate([getattr(record, name) for record in records])
+
+    return Training(
+        unit=first.unit,
+        status=together("status"),
+        n_iter=together("n_iter"),
+        block_status=together("block_status"),
+        block_n_iter=together("block_n_iter"),
+        block_seconds=together("block_seconds"),
+        figures={name: together(name) for name in first.figures},
+        settings=first.settings,
+        wall_seconds=sum(record.wall_seconds for record in records),
+        cpu_seconds=sum(record.cpu_seconds for record in records),
+        peak_bytes=max(record.peak_bytes for record in records),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import longtail as lt
+from longtail.cli import compare
 
 
 def test_methods_side_by_side(good, files, tmp_path):
@@ -38,3 +39,16 @@ def test_mistakes(run, files):
     assert result.stderr.startswith(
         "Error: training with --method one-vs-all --C -1 failed: --C must be a number above 0"
     )
+
+
+def test_the_settings_of_the_papers_for_one_method_or_for_all():
+    one = compare._commands("one-vs-all,mach:paper:n_buckets=8")
+    assert one == {
+        "one-vs-all": ["--method", "one-vs-all"],
+        "mach:paper:n_buckets=8": ["--method", "mach", "--paper", "--n-buckets", "8"],
+    }
+    every = compare._commands("one-vs-all,mach:n_buckets=8", paper=True)
+    assert list(every.values()) == [
+        ["--method", "one-vs-all", "--paper"],
+        ["--method", "mach", "--paper", "--n-buckets", "8"],
+    ]

@@ -26,7 +26,7 @@ def model(files, tmp_path_factory):
 
 def test_the_options_are_those_of_the_estimator(good):
     out = good("train", "--method", "mach", "--help")
-    for words in ("--n-buckets", "--aggregate", "geometric|mean|median|min", "--early-stopping", "[default: 512]"):
+    for words in ("--n-buckets", "--aggregate", "geometric|mean|rate|median|min", "--early-stopping", "[default: 512]"):
         assert words in out
     assert "--base" not in out  # no terminal can spell a classifier
 

@@ -185,3 +185,20 @@ def test_help_tells_the_defaults_of_reading(good):
     out = " ".join(good("train", "--help").split())
     for default in ("text", "labels", "|"):
         assert f"[default: {default}]" in out
+
+
+def test_the_settings_of_the_paper_and_options_beside_them(good, files, tmp_path):
+    words = ("--method", "mach", "--paper", "--n-buckets", "3", "--n-repetitions", "6")
+    good("train", files / "train.jsonl", tmp_path / "model", *words)
+    clf = lt.load(tmp_path / "model")
+    paper = lt.Mach.paper(n_buckets=3, n_repetitions=6)
+    assert (clf.n_buckets, clf.n_repetitions, clf.aggregate, clf.prune) == (3, 6, "mean", 0.0)
+    train = lt.read(files / "train.jsonl")
+    np.testing.assert_array_equal(clf.predict_topk(train.X, 2).scores, paper.fit(train).predict_topk(train.X, 2).scores)
+
+
+def test_a_number_or_a_word_on_the_command_line(good, files, tmp_path):
+    for size, kept in (("7", 7), ("root:factor=2", "root:factor=2")):
+        words = ("--method", "memoir", "--batch-size", size, "--max-iter", "1", "--force")
+        good("train", files / "train.jsonl", tmp_path / "model", *words)
+        assert lt.load(tmp_path / "model").batch_size == kept

@@ -63,6 +63,22 @@ def test_clone_and_set_params(method):
     assert method().set_params(**{name: weak}).get_params()[name] == weak
 
 
+def test_the_settings_of_the_paper_are_parameters_and_can_be_replaced(method):
+    """`paper()` is the constructor with the paper's values: nothing else remembers where they came from."""
+    name, weak, value = STRENGTH[method.method]
+    paper = method.paper()
+    assert type(paper) is method
+    assert paper.get_params() != method().get_params()
+    assert method(**paper.get_params()).get_params() == paper.get_params()
+    for given in (weak, value):
+        changed = method.paper(**{name: given})
+        assert getattr(changed, name) == given
+    X, Y = random_problem(3, n=40, d=10, L=9)
+    assert method.paper(n_jobs=1).fit(X, Y).predict_topk(X, 2).labels.shape == (40, 2)
+    with pytest.raises(TypeError, match="colour"):
+        method.paper(colour="red")
+
+
 def test_pipeline_and_grid_search(method):
     texts = ["red apple", "green apple", "red cherry", "green pear", "yellow pear", "red plum"] * 4
     fruit = [text.split()[1] for text in texts]

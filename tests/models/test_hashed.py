@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -24,12 +24,16 @@ class Given:
     """Bucket classifiers whose probabilities for row i are known: P[i]."""
 
     P: np.ndarray
+    adds_up: bool = True
 
     def probabilities(self, X):
         return self.P[X.indices]
 
     def log_probabilities(self, X):
         return np.log(self.P[X.indices])
+
+    def rates(self, X):
+        return -np.log1p(-self.P[X.indices])
 
 
 def model_of(seed=0, K=40, R=3, B=5, d=5, link="softmax", **rest) -> HashedModel:
@@ -45,15 +49,15 @@ def row_numbers(n: int) -> sp.csr_array:
 @settings(deadline=None, max_examples=60)
 @given(
     st.integers(0, 10**6), st.sampled_from(AGGREGATES), st.integers(1, 6), st.integers(2, 9), st.integers(1, 60),
-    st.integers(1, 70), st.integers(1, 40),
+    st.integers(1, 70), st.integers(1, 40), st.booleans(),
 )  # fmt: skip
-def test_top_k_equals_brute_force(seed, aggregate, R, B, K, k, n):
+def test_top_k_equals_brute_force(seed, aggregate, R, B, K, k, n, adds_up):
     """Few different probabilities, so that ties abound; they rank by label."""
     rng = np.random.default_rng(seed)
     P = rng.choice(np.array([0.0625, 0.125, 0.25, 0.5], np.float32), (n, R * B))
     hashes = Hashes.draw(K, B, range(R), seed)
-    model = HashedModel(hashes, Given(P), n, aggregate)
-    values = reference.values(np.log(P) if aggregate == "geometric" else P, hashes.table, B, aggregate)
+    model = HashedModel(hashes, Given(P, adds_up), n, aggregate)
+    values = reference.values(reference.aggregated(P, B, aggregate, adds_up), hashes.table, B, aggregate)
     order = np.argsort(-values, axis=1, kind="stable")[:, :k]
     top = model.predict_topk(row_numbers(n), k, n_jobs=1)
     np.testing.assert_array_equal(top.labels, order)
@@ -63,12 +67,13 @@ def test_top_k_equals_brute_force(seed, aggregate, R, B, K, k, n):
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(0, 10**6), st.sampled_from(AGGREGATES), st.integers(1, 5), st.floats(-0.1, 1.1), st.integers(1, 40))
-def test_labels_above_a_threshold_equal_brute_force(seed, aggregate, R, threshold, n):
-    rng = np.random.default_rng(seed)
-    model = HashedModel(
-        Hashes.draw(30, 4, range(R), seed), Given(rng.random((n, R * 4)).astype(np.float32)), n, aggregate
-    )
+@given(
+    st.integers(0, 10**6), st.sampled_from(AGGREGATES), st.integers(1, 5), st.floats(-0.1, 1.1), st.integers(1, 40),
+    st.booleans(),
+)  # fmt: skip
+def test_labels_above_a_threshold_equal_brute_force(seed, aggregate, R, threshold, n, adds_up):
+    P = np.random.default_rng(seed).random((n, R * 4)).astype(np.float32)
+    model = HashedModel(Hashes.draw(30, 4, range(R), seed), Given(P, adds_up), n, aggregate)
     above = model.predict_above(row_numbers(n), threshold, n_jobs=1)
     scores = model.scores(row_numbers(n), np.arange(30)).astype(np.float64)
     np.testing.assert_array_equal(above.toarray() > 0, scores > threshold)
@@ -117,6 +122,59 @@ def test_the_mean_is_unbiased():
     assert (least >= p - 1e-6).all()  # the count-min sketch is never too small
 
 
+def union_model(p, B, R, aggregate, seed=1):
+    """A model whose buckets have the true probability of the union of their labels, for independent labels."""
+    hashes = Hashes.draw(len(p), B, range(R), seed)
+    absent = np.ones((R, B))
+    for r in range(R):
+        np.multiply.at(absent[r], hashes.table[:, r], 1 - p)
+    return HashedModel(hashes, Given((1 - absent).reshape(1, -1), adds_up=False), 1, aggregate)
+
+
+@pytest.mark.parametrize("m", [2, 20])
+def test_rates_are_unbiased_for_several_labels_and_probabilities_are_not(m):
+    """Fed with the true probabilities of unions, "rate" finds -log(1 - p) of every label, to five standard errors.
+    "mean", the paper's estimator for one label, finds far too much for labels that are absent."""
+    K, B, R = 60, 32, 10_000
+    p = np.zeros(K)
+    p[:m] = 0.6
+    p[m : m + 5] = 0.05
+    model = union_model(p, B, R, "rate")
+    values = model.index.bucket_values(row_numbers(1)).reshape(R, B).astype(np.float64)
+    estimate = B / (B - 1) * values[np.arange(R)[:, None], model.hashes.table.T].mean(axis=0)
+    rates = -np.log1p(-p)
+    spread = B / (B - 1) * np.sqrt((rates**2).sum() / B / R)
+    assert np.abs(estimate - rates).max() < 5 * spread + 1e-4
+    scores = model.scores(row_numbers(1), range(K))[0]
+    np.testing.assert_allclose(scores, -np.expm1(-np.maximum(estimate, 0)), atol=1e-5)
+    mean = union_model(p, B, R, "mean").scores(row_numbers(1), [K - 1])[0, 0]
+    if m == 20:
+        assert mean > 0.25
+        assert scores[K - 1] < 0.02
+
+
+def test_the_median_of_rates_is_near_the_truth_where_few_labels_share_a_bucket():
+    p = np.zeros(60)
+    p[:4] = 0.6
+    several = union_model(p, 64, 501, "median").scores(row_numbers(1), range(60))[0]
+    np.testing.assert_allclose(several[:4], 0.6, atol=0.05)
+    assert several[4:].max() < 0.05
+
+
+def test_the_rates_of_a_sigmoid_are_exact_where_its_probability_rounds_to_one():
+    buckets = model_of(link="sigmoid").linear
+    X = rows(1)
+    z = buckets.logits(X).astype(np.float64)
+    np.testing.assert_allclose(buckets.rates(X), np.logaddexp(0, z), rtol=1e-5, atol=1e-6)
+    far = sp.csr_array(1000 * X)
+    np.testing.assert_allclose(
+        buckets.rates(far), np.logaddexp(0, buckets.logits(far).astype(np.float64)), rtol=1e-5, atol=1e-6
+    )
+    assert buckets.rates(far).max() > 100  # P is 1 there, but its rate is finite and different for each
+    soft = model_of(link="softmax").linear
+    np.testing.assert_allclose(soft.rates(X), -np.log1p(-soft.probabilities(X).astype(np.float64)), rtol=1e-3)
+
+
 def test_every_aggregate_by_hand():
     hashes = Hashes(np.array([1, 1, 1]), np.array([0, 0, 0]), 4, 2)  # label i in bucket i mod 2, three times
     P = np.array([[0.2, 0.8, 0.5, 0.5, 0.9, 0.1]], np.float32)
@@ -127,6 +185,11 @@ def test_every_aggregate_by_hand():
     np.testing.assert_allclose(score["mean"], [2 * (1.6 / 3 - 0.5), 0], atol=1e-6)
     np.testing.assert_allclose(score["median"], [0, 0], atol=1e-6)
     np.testing.assert_allclose(score["min"], [0.2, 0.1], rtol=1e-6)
+    rates = -np.log(1 - np.array([[0.2, 0.5, 0.9], [0.8, 0.5, 0.1]]))
+    differences = rates - rates.mean(axis=0)  # minus half of the sum over both buckets
+    np.testing.assert_allclose(score["rate"], [1 - np.exp(-2 * differences[0].mean()), 0], rtol=1e-5)
+    several = HashedModel(hashes, Given(P, adds_up=False), 1, "median").scores(row_numbers(1), [0, 1])[0]
+    np.testing.assert_allclose(several, 1 - np.exp(-2 * np.maximum(np.median(differences, axis=1), 0)), atol=1e-6)
 
 
 @pytest.mark.parametrize("aggregate", AGGREGATES)
@@ -176,9 +239,26 @@ def test_classifiers_that_are_not_linear_have_no_weights():
 
 
 def test_what_a_model_refuses():
-    with pytest.raises(InputError, match="aggregate must be one of geometric, mean, median, min; got 'max'"):
+    with pytest.raises(InputError, match="aggregate must be one of geometric, mean, rate, median, min; got 'max'"):
         model_of(aggregate="max")
     with pytest.raises(InputError, match="3 label names were given for 40 labels"):
         model_of(label_names=np.arange(3))
     with pytest.raises(InputError, match="labels are column numbers from 0 to 39"):
         model_of().scores(rows(0), [40])
+
+
+# --- joining ---------------------------------------------------------------------------------------------------------
+
+
+def test_models_of_other_problems_are_not_joined():
+    apart = [replace(model_of(), hashes=Hashes.draw(40, 5, range(first, first + 3), 0)) for first in (0, 3)]
+    assert HashedModel.joined(apart).hashes.n_repetitions == 6
+    with pytest.raises(InputError, match="these differ in normalize"):
+        HashedModel.joined([apart[0], replace(apart[1], normalize=True)])
+    with pytest.raises(InputError, match="these differ in n_buckets, n_labels, link"):
+        HashedModel.joined([apart[0], model_of(B=4, K=39, link="sigmoid")])
+    with pytest.raises(InputError, match="some repetition is in several of the models"):
+        HashedModel.joined([apart[0], apart[0]])
+    own = HashedModel(Hashes.identity(5), model_of(K=5, R=1).buckets, 5)
+    with pytest.raises(InputError, match="nothing to join, because every label has a bucket of its own"):
+        HashedModel.joined([own])

@@ -19,6 +19,7 @@ KINDS = {
     "memoir": lambda: lt.Memoir(max_iter=6, batch_size=20, early_stopping=True),
     "memoir graph": lambda: lt.Memoir(max_iter=4, batch_size=20, oracle="sw-graph", penalty="l1"),
     "memoir lsh": lambda: lt.Memoir(max_iter=4, batch_size=20, oracle="simple-lsh"),
+    "memoir paper": lambda: lt.Memoir.paper(n_batches=12, refresh=20, average=True, oracle="simple-lsh"),
     "mach": lambda: lt.Mach(n_buckets=8, n_repetitions=4, max_iter=4),
 }
 

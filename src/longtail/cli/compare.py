@@ -43,6 +43,9 @@ def compare(
         str,
         typer.Option("--methods", metavar="NAME,NAME,…", help="Options follow a colon: one-vs-all:C=3:normalize."),
     ] = DEFAULT,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The settings of each method's paper; memoir:paper does it for one method.")
+    ] = False,
     test: Annotated[
         str | None, typer.Option("--test", metavar="DATA", help="The test data. Default: a fifth of DATA, held out.")
     ] = None,
@@ -61,7 +64,7 @@ def compare(
     P@k, PSP@k, F1 of the predicted labels, CPU time and memory of the training, size of the model and time of a
     prediction. Each method is trained in a process of its own.
     """
-    commands = _commands(methods)
+    commands = _commands(methods, paper=paper)
     features = text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
     rows, _ = read_data(data, reading, labelled=True, **chosen)
@@ -90,7 +93,7 @@ def groups(words: list[str]) -> Groups:
     return {"reading": [*READING, *NAMING], "text_options": text_options()}
 
 
-def _commands(methods: str) -> dict[str, list[str]]:
+def _commands(methods: str, *, paper: bool = False) -> dict[str, list[str]]:
     """The words that `longtail train` gets for each entry of `--methods`."""
     from longtail.methods import METHODS
 
@@ -99,7 +102,7 @@ def _commands(methods: str) -> dict[str, list[str]]:
         name, *options = entry.split(":")
         if name not in METHODS:
             raise UsageError(f"unknown method {name!r} in --methods; known methods: {', '.join(METHODS)}")
-        words = ["--method", name]
+        words = ["--method", name, *(["--paper"] if paper else [])]
         for option in options:
             flag, given, value = option.partition("=")
             words += [f"--{flag.replace('_', '-')}", *([value] if given else [])]

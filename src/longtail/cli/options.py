@@ -61,19 +61,21 @@ def option_type(hint: Any) -> Any:
     """The part of a parameter's type that can be typed on a command line: a number, a word, either of them, a switch,
     or a pair; None if there is none."""
     members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if float in members and str in members:
+    if str in members and (float in members or int in members):
         return number_or_word
     if bool in members and str in members:
         return switch_or_word
     return next((member for member in members if member in SIMPLE or typing.get_origin(member) is tuple), None)
 
 
-def number_or_word(text: str) -> float | str:
-    """Reads a value of type `float | str`."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
+def number_or_word(text: str) -> int | float | str:
+    """Reads a value of type `float | str` or `int | str`."""
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
 
 
 def switch_or_word(text: str) -> bool | str:

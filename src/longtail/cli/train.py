@@ -29,6 +29,9 @@ def train(
     method: Annotated[
         str, typer.Option("--method", metavar="NAME", help="one-vs-all, pd-sparse, memoir or mach.")
     ] = DEFAULT_METHOD,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The settings of the method's paper; options that are given count.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds.")] = False,
     run: Annotated[
         str | None,
@@ -59,7 +62,7 @@ def train(
     """
     check_target(model, force=force)
     check_run(run, model, workers)
-    clf, features = estimator_of(method, method_options), text_features(text_options)
+    clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
     dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
     try:
@@ -114,9 +117,10 @@ def method_class(name: str) -> type[ExtremeClassifier]:
     return METHODS[name]
 
 
-def estimator_of(method: str, options: dict[str, Any]) -> ExtremeClassifier:
-    """The estimator with these parameters, checked before a long file is read."""
-    clf = method_class(method)(**options)
+def estimator_of(method: str, options: dict[str, Any], *, paper: bool = False) -> ExtremeClassifier:
+    """The estimator with these parameters, or with the paper's and these, checked before a long file is read."""
+    make = method_class(method)
+    clf = make.paper(**options) if paper else make(**options)
     clf._check_all_parameters()
     return clf
 

@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -64,6 +64,17 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     normalize: bool
     calibrate: bool | str
     random_state: Any
+
+    _paper: ClassVar[Mapping[str, Any]] = {}  # the parameters of the method's paper
+
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """Return the estimator with the settings of the method's paper, each as a parameter of its own.
+
+        `parameters` replace single ones. Parameters that the paper does not have keep their defaults. The page of the
+        method says where the algorithm itself differs from the paper.
+        """
+        return cls(**{**cls._paper, **parameters})
 
     # --- training ----------------------------------------------------------------------------------------------------
 

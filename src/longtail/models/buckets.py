@@ -29,15 +29,22 @@ from longtail.models import bucket_kernels as kernels
 LINKS = ("softmax", "sigmoid", "normalized")
 WEIGHTS = {"float32": np.float32, "int8": np.int8}
 MAX_WEIGHT = 63.5
+LARGEST_P = np.float32(1 - 2**-24)  # the largest float32 below 1
 TINY = 1e-30  # probabilities are raised to this value before their logarithm is taken
 
 
 class Buckets(Protocol):
-    """The methods that a hashed model needs from its R bucket classifiers."""
+    """What a hashed model needs from its R bucket classifiers."""
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the probabilities of a repetition sum to 1, because a row has one label."""
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray: ...
 
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray: ...
+
+    def rates(self, X: sp.csr_array) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,10 @@ class LinearBuckets:
         return cls.of(arrays["W_ends"], codes, columns, arrays["W_steps"], n_buckets, bias, link)
 
     @property
+    def adds_up(self) -> bool:
+        return self.link != "sigmoid"
+
+    @property
     def n_columns(self) -> int:
         return len(self.steps) * self.n_buckets
 
@@ -155,6 +166,12 @@ class LinearBuckets:
         z -= z.max(axis=2, keepdims=True)
         z -= np.log(np.exp(z).sum(axis=2, keepdims=True))
         return z.reshape(len(z), -1)
+
+    def rates(self, X: sp.csr_array) -> np.ndarray:
+        """-log(1 - P) of every bucket: (rows, R B) float32. For a sigmoid it is log(1 + exp(z)), also where P is 1."""
+        if self.link == "sigmoid":
+            return np.asarray(-_log_sigmoid(-self.logits(X)))
+        return rates_of(self.probabilities(X))
 
     def _by_repetition(self, values: np.ndarray) -> np.ndarray:
         return values.reshape(len(values), -1, self.n_buckets)
@@ -223,6 +240,11 @@ def _ends(counts: np.ndarray) -> np.ndarray:
 def _column_array(columns: np.ndarray | None) -> np.ndarray:
     """Return columns in the form that kernels take: an empty array instead of None."""
     return np.empty(0, np.uint16) if columns is None else columns
+
+
+def rates_of(P: np.ndarray) -> np.ndarray:
+    """-log(1 - P), finite also for P = 1."""
+    return np.asarray(-np.log1p(-np.minimum(P, LARGEST_P)))
 
 
 def _log_sigmoid(z: np.ndarray) -> np.ndarray:

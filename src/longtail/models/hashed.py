@@ -5,11 +5,20 @@
 Aggregates, with q = 1/B the probability that two labels share a bucket (0 if every label has its own):
 
     "geometric"   exp(mean over r of log P_r,h_r(i))
-    "mean"        (mean over r of P_r,h_r(i) - q) / (1 - q)         (2), (4): unbiased by Theorem 1 of the paper
-    "median"      (median over r of P_r,h_r(i) - q) / (1 - q)
-    "min"         min over r of P_r,h_r(i)                          the count-min sketch: never too small if P is exact
+    "mean"        (mean over r of P_r,h_r(i) - q) / (1 - q)          (2), (4) of the paper
+    "rate"        1 - exp(-L_i), L_i = (mean over r of l_r,h_r(i) - q l_r) / (1 - q), l_rb = -log(1 - P_rb),
+                  l_r = sum over b of l_rb
+    "median"      the median over r in place of the mean: of "mean" if a row has one label, else of "rate"
+    "min"         min over r of P_r,h_r(i)                           the count-min sketch: never too small if P is exact
 
-"mean" and "median" are clipped to 0 .. 1. Labels rank by the value before clipping, so clipping causes no ties.
+If every row has one label, the P of a repetition sum to 1 and P of a bucket is the sum of its labels' probabilities.
+"mean" is then unbiased: Theorem 1. With several labels, a bucket holds the union of its labels. Its P is less than the
+sum of theirs, the P of a repetition do not sum to 1, and "mean" is biased: with 88 labels of p = 0.6 in 32 buckets, it
+gives 0.82 to a label with p = 0. The *rates* -log(1 - P) do add up if labels are independent given x, since then
+1 - P = product of (1 - p_j). So (2) holds for rates, with the sum l_r of all rates in place of 1: L_i is an unbiased
+estimate of -log(1 - p_i).
+
+"mean", "rate" and "median" are clipped to 0 .. 1. Labels rank by the value before clipping, so clipping causes no ties.
 """
 
 from __future__ import annotations
@@ -17,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -33,7 +42,7 @@ from longtail.models.rules import RuledIndex, Rules
 from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
 
-RULES = {"geometric": scan.SUM, "mean": scan.SUM, "median": scan.MEDIAN, "min": scan.LEAST}
+RULES = {"geometric": scan.SUM, "mean": scan.SUM, "rate": scan.SUM, "median": scan.MEDIAN, "min": scan.LEAST}
 AGGREGATES = tuple(RULES)
 
 
@@ -80,6 +89,40 @@ class HashedModel(Model):
         if not isinstance(self.buckets, LinearBuckets):
             raise InputError("the bucket classifiers of this model are not linear; they have no weights to show")
         return self.buckets
+
+    @classmethod
+    def joined(cls, models: Sequence[HashedModel]) -> HashedModel:
+        """One model with the repetitions of all. Everything but hashes and weights must be equal."""
+        first = models[0]
+        for model in models[1:]:
+            different = [name for name, value in first._shared().items() if model._shared()[name] != value]
+            if different:
+                raise InputError(f"models of one problem are joined, but these differ in {', '.join(different)}")
+        if any(model.hashes.is_identity for model in models):
+            raise InputError("there is nothing to join, because every label has a bucket of its own")
+        seeds = [pair for model in models for pair in zip(model.hashes.a, model.hashes.b, strict=True)]
+        if len(set(seeds)) < len(seeds):
+            raise InputError(
+                "some repetition is in several of the models; train each part with another first_repetition"
+            )
+        buckets = LinearBuckets.joined([model.linear for model in models])
+        return replace(first, hashes=Hashes.joined([model.hashes for model in models]), buckets=buckets)
+
+    def _shared(self) -> dict[str, Any]:
+        """What is equal in all models that can be joined."""
+        names = None if self.label_names is None else self.label_names.tolist()
+        return {
+            "n_buckets": self.hashes.n_buckets,
+            "n_labels": self.n_labels,
+            "n_features": self.n_features,
+            "label_names": names,
+            "aggregate": self.aggregate,
+            "normalize": self.normalize,
+            "multiclass": self.multiclass,
+            "link": self.linear.link,
+            "bias": self.bias,
+            "weights": self.linear.codes.dtype.name,
+        }
 
     @cached_property
     def index(self) -> BucketIndex | RuledIndex:
@@ -135,9 +178,19 @@ class BucketIndex:
     aggregate: str
 
     def bucket_values(self, X: sp.csr_array) -> np.ndarray:
-        """The values that are aggregated, P or log P, of all buckets: (rows, R B) float32."""
-        values = self.buckets.log_probabilities(X) if self.aggregate == "geometric" else self.buckets.probabilities(X)
-        return np.asarray(values, np.float32)
+        """The values that are aggregated, P, log P or l_rb - q l_r, of all buckets: (rows, R B) float32."""
+        if self.aggregate == "geometric":
+            return np.asarray(self.buckets.log_probabilities(X), np.float32)
+        if not self._uses_rates:
+            return np.asarray(self.buckets.probabilities(X), np.float32)
+        rates = np.asarray(self.buckets.rates(X), np.float32).reshape(X.shape[0], -1, self.hashes.n_buckets)
+        expected = np.float32(self._shared_bucket_probability) * rates.sum(axis=2, keepdims=True)
+        return np.asarray((rates - expected).reshape(X.shape[0], -1), np.float32)
+
+    @property
+    def _uses_rates(self) -> bool:
+        """Whether the aggregate is one of rates: "rate", and "median" if rows have several labels."""
+        return self.aggregate == "rate" or (self.aggregate == "median" and not self.buckets.adds_up)
 
     def scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
         """The scores of these labels for every row."""
@@ -172,7 +225,9 @@ class BucketIndex:
             return np.exp(values / np.float32(R))
         if self.aggregate == "min":
             return np.asarray(values, np.float32)
-        average = values / np.float32(R if self.aggregate == "mean" else 1)
+        average = values / np.float32(1 if self.aggregate == "median" else R)
+        if self._uses_rates:
+            return np.asarray(-np.expm1(-np.maximum(average / np.float32(1 - q), 0)), np.float32)
         return np.clip((average - np.float32(q)) / np.float32(1 - q), 0, 1).astype(np.float32)
 
     def value_at(self, score: float) -> float:
@@ -185,7 +240,10 @@ class BucketIndex:
             return score
         if not 0 <= score < 1:  # no score is above 1, and every score is above a negative number
             return -np.inf if score < 0 else np.inf
-        return (score * (1 - q) + q) * (R if self.aggregate == "mean" else 1)
+        size = 1 if self.aggregate == "median" else R
+        if self._uses_rates:
+            return float(-np.log1p(-score) * (1 - q) * size)
+        return (score * (1 - q) + q) * size
 
     @property
     def _shared_bucket_probability(self) -> float:

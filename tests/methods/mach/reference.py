@@ -101,3 +101,13 @@ def values(bucket_values: np.ndarray, table: np.ndarray, n_buckets: int, aggrega
                     total += np.float32(value)
                 out[i, label] = total
     return out
+
+
+def aggregated(P: np.ndarray, n_buckets: int, aggregate: str, adds_up: bool) -> np.ndarray:
+    """What is aggregated over the repetitions: log P, P, or the rate -log(1 - P) minus the mean rate of the buckets."""
+    if aggregate == "geometric":
+        return np.log(P)
+    if aggregate == "rate" or (aggregate == "median" and not adds_up):
+        rates = (-np.log1p(-P)).reshape(len(P), -1, n_buckets)
+        return (rates - np.float32(1 / n_buckets) * rates.sum(axis=2, keepdims=True)).reshape(P.shape)
+    return P

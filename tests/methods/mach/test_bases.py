@@ -148,3 +148,52 @@ def test_a_base_that_takes_no_multi_label_data_is_refused_with_advice():
 def test_what_is_no_classifier(base):
     with pytest.raises(InputError, match="must be None or a scikit-learn classifier with fit and predict_proba"):
         lt.Mach(base=base).fit(np.eye(3), [0, 1, 2])
+
+
+@pytest.mark.parametrize("start", ["msi", "zero"])
+def test_one_vs_all_is_a_base(start, tmp_path):
+    X, y = classes(n=300, K=20)
+    base = lt.OneVsAll(C=10, loss="logistic", start=start, tol=1e-4)
+    clf = quiet(lt.Mach(n_buckets=4, n_repetitions=3, base=base), X, y)
+    assert clf.model_.linear.link == "normalized"
+    own = lt.OneVsAll(C=10, loss="logistic", start=start, tol=1e-4).fit(X, clf.model_.hashes.table[y, 1].astype(int))
+    P = 1 / (1 + np.exp(-own.decision_function(X)))
+    np.testing.assert_allclose(clf.model_.buckets.probabilities(X)[:, 4:8], P / P.sum(axis=1, keepdims=True), atol=1e-3)
+    assert clf.score(X, y) > 0.5
+    assert clf.n_iter_ >= 1
+    clf.save(tmp_path / "model")
+    np.testing.assert_array_equal(lt.load(tmp_path / "model").predict_topk(X, 3).scores, clf.predict_topk(X, 3).scores)
+
+
+def test_one_vs_all_as_base_learns_bucket_indicators_of_several_labels():
+    X, Y = text_like(1, n=150, L=20)
+    clf = quiet(lt.Mach(n_buckets=6, n_repetitions=2, base=lt.OneVsAll(loss="logistic", C=10, tol=1e-4)), X, Y)
+    assert clf.model_.linear.link == "sigmoid"
+    indicator = bucket_indicator(Y, clf.model_.hashes.table[:, 1], 6)
+    own = lt.OneVsAll(loss="logistic", C=10, tol=1e-4).fit(X, indicator)
+    P = 1 / (1 + np.exp(-own.decision_function(X)))
+    np.testing.assert_allclose(clf.model_.buckets.probabilities(X)[:, 6:], P, atol=1e-3)
+
+
+def test_a_bucket_that_one_vs_all_never_saw_is_never_predicted():
+    X, y = classes(n=100, K=70)
+    Y = as_indicator(y % 4 * 17)
+    Y.resize((100, 70))
+    clf = lt.Mach(n_buckets=65, n_repetitions=2, base=lt.OneVsAll(loss="logistic")).fit(X, Y)
+    assert set(np.unique(clf.predict_topk(X, 1).labels)) <= {0, 17, 34, 51}
+
+
+def test_one_vs_all_with_another_loss_has_no_probabilities():
+    with pytest.raises(InputError, match="as the base of Mach needs loss='logistic', whose scores are log-odds"):
+        lt.Mach(base=lt.OneVsAll()).fit(np.eye(3), [0, 1, 2])
+    with pytest.raises(InputError, match="'C' parameter"):
+        lt.Mach(base=lt.OneVsAll(C=-1, loss="logistic")).fit(np.eye(3), [0, 1, 2])
+
+
+@pytest.mark.parametrize("base", [LogisticRegression(C=10, max_iter=200), OTHERS["boosted"]])
+def test_bases_are_trained_on_dense_rows_as_they_are(base):
+    X, y = classes(n=200, K=12)
+    dense = X.toarray() + 0.01  # all entries are nonzero
+    clf = quiet(lt.Mach(n_buckets=4, n_repetitions=2, base=base, n_jobs=1), dense, y)
+    assert clf.predict_topk(dense, 3).labels.shape == (200, 3)
+    assert clf.score(dense, y) > 0.3

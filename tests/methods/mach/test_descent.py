@@ -227,3 +227,30 @@ def test_features_that_never_occur_take_no_room():
     Y = sp.csr_array((np.ones(4, np.int32), [0, 1, 0, 1], np.arange(5)), shape=(4, 2))
     buckets = fitted(X, Y, Hashes.identity(2), "softmax").packed()
     assert np.flatnonzero(np.diff(buckets.ends)).tolist() == [1, 3, 1000]
+
+
+# --- dense rows ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("changes", [{}, {"lam": 0.5, "batch_size": 3}, {"early_stopping": True, "max_iter": 3}])
+def test_dense_rows_give_the_bytes_of_sparse_ones(link, changes):
+    """Zeros of a dense row add nothing to any sum."""
+    X, Y = problem(link, n=40, d=11)
+    hashes, how = Hashes.draw(9, 4, range(3), 0), descent(**{"weights": "int8", **changes})
+    sparse, dense = (fitted(rows, Y, hashes, link, how).packed() for rows in (X, X.toarray()))
+    assert sparse.codes.tobytes() == dense.codes.tobytes()
+    assert sparse.ends.tobytes() == dense.ends.tobytes()
+    assert sparse.steps.tobytes() == dense.steps.tobytes()
+
+
+def test_dense_rows_are_not_copied():
+    X = np.random.default_rng(0).normal(size=(2000, 300)).astype(np.float32)
+    Y = sp.csr_array((np.ones(2000, np.int32), np.arange(2000) % 9, np.arange(2001)), shape=(2000, 9))
+    DescentData(DESCENT, X[:5], Y[:5], "softmax")
+    tracemalloc.start()
+    data = DescentData(DESCENT, X, Y, "softmax")
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.shares_memory(data.rows.X[0], X)
+    assert size < 0.2 * X.nbytes

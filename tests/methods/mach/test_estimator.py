@@ -207,7 +207,10 @@ def test_progress_rises_to_one_and_an_interrupt_stops_the_fit(monkeypatch):
         ({"n_buckets": 1}, "'n_buckets' parameter of Mach must be a whole number of at least 2"),
         ({"n_buckets": 65_537}, "'n_buckets' parameter of Mach must be at most 65,536"),
         ({"n_repetitions": 0}, "'n_repetitions' parameter"),
-        ({"aggregate": "max"}, "'aggregate' parameter of Mach must be one of 'geometric', 'mean', 'median', 'min'"),
+        (
+            {"aggregate": "max"},
+            "'aggregate' parameter of Mach must be one of 'geometric', 'mean', 'rate', 'median', 'min'",
+        ),
         ({"learning_rate": 0}, "'learning_rate' parameter of Mach must be a number above 0"),
         ({"max_iter": 1.5}, "'max_iter' parameter"),
         ({"schedule": "cosine"}, "'schedule' parameter"),
@@ -229,3 +232,52 @@ def test_progress_rises_to_one_and_an_interrupt_stops_the_fit(monkeypatch):
 def test_wrong_parameters(params, message):
     with pytest.raises(InputError, match=message):
         lt.Mach(**params).fit(np.eye(3), [0, 1, 2])
+
+
+# --- dense rows, and repetitions that are trained apart --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_dense_rows_give_the_model_of_sparse_ones(several):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 15)).astype(np.float32)
+    y = [[int(a), int(b)] for a, b in rng.integers(20, size=(200, 2))] if several else rng.integers(20, size=200)
+    dense, sparse = (
+        lt.Mach(n_buckets=6, n_repetitions=6, normalize=True).fit(rows, y) for rows in (X, sp.csr_array(X))
+    )
+    assert_same_model(dense.model_, sparse.model_)
+
+
+def test_repetitions_trained_apart_and_joined_are_those_of_one_fit(tmp_path):
+    X, y = classes(n=200, K=20)
+    how = {"n_buckets": 10, "n_repetitions": 4, "early_stopping": True}
+    parts = []
+    for machine in range(3):
+        lt.Mach(**how, first_repetition=4 * machine).fit(X, y).save(tmp_path / str(machine))
+        parts.append(lt.load(tmp_path / str(machine)))
+    joined, whole = lt.Mach.join(parts), lt.Mach(**{**how, "n_repetitions": 12}).fit(X, y)
+    assert_same_model(joined.model_, whole.model_)
+    assert joined.n_repetitions == 12
+    np.testing.assert_array_equal(joined.training_.n_iter, whole.training_.n_iter)
+    np.testing.assert_array_equal(joined.training_.validation_score, whole.training_.validation_score)
+    np.testing.assert_array_equal(joined.predict(X), whole.predict(X))
+    joined.save(tmp_path / "whole")
+    np.testing.assert_array_equal(lt.load(tmp_path / "whole").predict(X), whole.predict(X))
+
+
+def test_repetitions_that_cannot_be_joined():
+    X, y = classes(n=200, K=20)
+    part = lt.Mach(n_buckets=10, n_repetitions=4).fit(X, y)
+    with pytest.raises(InputError, match="some repetition is in several of the models; train each part with another"):
+        lt.Mach.join([part, part])
+    with pytest.raises(InputError, match="these differ in bias"):
+        lt.Mach.join([part, lt.Mach(n_buckets=10, n_repetitions=4, first_repetition=4, bias=1.0).fit(X, y)])
+    for nothing in ([], [lt.Mach()]):
+        with pytest.raises(InputError, match="needs at least one fitted Mach"):
+            lt.Mach.join(nothing)
+
+
+def test_the_settings_of_the_paper():
+    paper = lt.Mach.paper()
+    assert (paper.n_buckets, paper.n_repetitions, paper.aggregate) == (32, 25, "mean")
+    assert (paper.weights, paper.prune, paper.lam) == ("float32", 0.0, 0.0)

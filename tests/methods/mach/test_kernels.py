@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from longtail.compiled import csr_parts, csr_pattern, frozen
+from longtail.compiled import csr_parts, csr_pattern, frozen, row_parts
 from longtail.methods.mach import softmax_kernels as kernels
 from longtail.methods.mach.descent import LINKS, GroupBuffers, GroupWeights, RatedRows, StepRule
 from longtail.models.hashing import Hashes
@@ -28,7 +28,7 @@ def test_vectors(size):
     one_by_one = out.copy()
     for factor, row in zip(x, chosen, strict=True):
         kernels.add_product(factor, rows[row], one_by_one)
-    kernels.add_four(x, rows, chosen, out)
+    kernels.add_four(x, *rows[chosen], out)
     np.testing.assert_array_equal(out, one_by_one)  # the same sums in the same order
     assert kernels.largest(a) == a.max()
     assert kernels.total(a) == pytest.approx(a.astype(np.float64).sum(), abs=1e-5)
@@ -37,18 +37,20 @@ def test_vectors(size):
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.7])
-def test_logits_steps_and_scales(bias):
+@pytest.mark.parametrize("form", ["sparse", "dense"])
+def test_logits_steps_and_scales(bias, form):
     X, _ = random_problem(0, n=12, d=9)
+    parts = row_parts(X if form == "sparse" else X.toarray())
     dense, V, scales = X.toarray().astype(np.float64), numbers(3, 10, 12), np.array([1.0, 0.5, 0.25])
     columns = np.repeat(scales, 4)
     for i in range(12):
         x = np.append(dense[i], bias)
         z = np.empty(12, np.float32)
-        kernels.logits(i, csr_parts(X), np.float32(bias), V, scales, 4, z)
+        kernels.logits(i, parts, np.float32(bias), V, scales, 4, z)
         np.testing.assert_allclose(z, (x @ V) * columns, atol=1e-5)
         g, rates, moved = numbers(i, 12), np.float32([0.1, 0.2, 0.3]), V.copy()
         wanted = V - np.outer(x, np.repeat(rates, 4) * g)
-        kernels.step(i, csr_parts(X), np.float32(bias), rates, 4, g, moved)
+        kernels.step(i, parts, np.float32(bias), rates, 4, g, moved)
         np.testing.assert_allclose(moved, wanted, atol=1e-6)
     W = V * columns
     for r in range(3):

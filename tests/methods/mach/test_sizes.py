@@ -46,6 +46,16 @@ def test_a_budget_is_kept_and_used(K, d, memory, weights):
     if sizes.n_buckets < min(K, 65_536):  # twice as many buckets would not fit
         least = Mach.suggest_sizes(K, d, n_buckets=2 * sizes.n_buckets).n_repetitions
         assert Sizes(K, d, 2 * sizes.n_buckets, max(4, least), weights).model_bytes > memory
+    if sizes.n_buckets < K and sizes.n_repetitions < 64:  # nor would one more repetition
+        assert Sizes(K, d, sizes.n_buckets, sizes.n_repetitions + 1, weights).model_bytes > memory
+
+
+def test_what_is_left_of_a_budget_goes_into_repetitions():
+    """1.2 GB of float32 for ODP with B = 32, as in the paper: R = 22, not the 9 of Theorem 2."""
+    sizes = Mach.suggest_sizes(105_033, 422_713, n_buckets=32, memory=1.2e9, weights="float32")
+    assert sizes.n_repetitions == 22
+    assert Mach.suggest_sizes(105_033, 422_713, n_buckets=32, weights="float32").n_repetitions == 9
+    assert Mach.suggest_sizes(1000, 10, n_buckets=32, memory=1e12).n_repetitions == 64
 
 
 @pytest.mark.parametrize(
@@ -74,4 +84,4 @@ def test_the_bound_holds_in_simulation():
 
 def test_it_reads_well():
     text = str(Mach.suggest_sizes(18_521, 42_086, memory=156e6))
-    assert text.startswith("n_buckets=512, n_repetitions=5: at most 107.9 MB as int8 (one-vs-all: 28.9 times as much)")
+    assert text.startswith("n_buckets=512, n_repetitions=7: at most 151.1 MB as int8 (one-vs-all: 20.6 times as much)")

@@ -29,7 +29,13 @@ def oracle_of(text, X, Y, n_groups=1, seed=0, team=None):
     """The oracle that `text` describes, over zero weights, for the rows of X."""
     name, options = parse(text)
     kind = ORACLES[name]
-    vectors = ClassVectors(Y.shape[1], X.shape[1], indexed=kind.indexed, n_groups=n_groups if kind.indexed else 1)
+    vectors = ClassVectors(
+        Y.shape[1],
+        X.shape[1],
+        indexed=kind.indexed,
+        n_groups=n_groups if kind.indexed else 1,
+        with_top=kind.reads_top(options),
+    )
     return kind(
         SearchSpace(vectors, CsrRows.of(X), RowLabels.of(Y), team or parallel.Team(1), seed, n_groups), **options
     )

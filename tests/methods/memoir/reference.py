@@ -12,11 +12,11 @@ def truncate(w, amount):
     return np.sign(w) * np.maximum(np.abs(w) - amount, 0.0)
 
 
-def step(W, X, rows, targets, rivals, eta):
+def step(W, X, rows, targets, rivals, eta, rho=1.0):
     """The inner loop of Algorithms 1 and 2 on dense W, in place; which pairs moved."""
     moved = []
     for i, y, r in zip(rows, targets, rivals, strict=True):
-        violates = r >= 0 and 1 + X[i] @ W[r] - X[i] @ W[y] > 0
+        violates = r >= 0 and rho + X[i] @ W[r] - X[i] @ W[y] > 0
         moved.append(violates)
         if violates:
             W[r] -= eta * X[i]
@@ -93,27 +93,39 @@ def objective(W, X, y, lam):
     return lam / 2 * (W**2).sum() + np.maximum(0.0, 1 + scores.max(axis=1) - own).mean()
 
 
-def train_eagerly(X, rows, targets, batches, penalty, steps):
+def lost_share(w, amount):
+    """The length of the weights that truncation sets to zero, as a share of the length of w."""
+    return np.linalg.norm(w[np.abs(w) <= amount]) / max(np.linalg.norm(w), 1e-300)
+
+
+def train_eagerly(X, rows, targets, batches, penalty, queries, limit=1.0):
     """Algorithms 1 and 2 on a dense W that is really multiplied and projected, with the batches and rivals of
-    `steps`."""
-    n_classes = int(max(targets.max(), max(rivals.max() for _, rivals in steps))) + 1
+    `queries`. Returns the weights, and the mean of those after each batch, without postponed truncation."""
+    n_classes = int(max(targets.max(), max(query.rivals.max() for query in queries))) + 1
     W = np.zeros((n_classes, X.shape[1]))
     pending = [[] for _ in range(n_classes)]
-    for t, (chosen, rivals) in enumerate(steps):
+    after = []
+    for t in range(batches.n_batches):
         eta = batches.rate(t)
+        own = [query for query in queries if query.batch == t]
+        chosen = np.concatenate([query.pairs for query in own])
+        rivals = np.concatenate([query.rivals for query in own])
         if not penalty.l1:
             W *= 1 - penalty.lam * eta
-        step(W, X, rows[chosen], targets[chosen], rivals, eta)
+        step(W, X, rows[chosen], targets[chosen], rivals, eta / penalty.rho, penalty.rho)
         if penalty.l1:
             touched = np.unique(np.concatenate([targets[chosen], rivals[rivals >= 0]]))
             for c in touched:
                 pending[c].append(n_classes / len(touched) * penalty.lam * eta)
                 if len(pending[c]) == penalty.every:
-                    W[c] = truncate(W[c], sum(pending[c]))
+                    if lost_share(W[c], sum(pending[c])) <= limit:
+                        W[c] = truncate(W[c], sum(pending[c]))
                     pending[c] = []
         elif penalty.project and penalty.lam:
             W *= min(1.0, 1 / (np.sqrt(penalty.lam) * max(np.linalg.norm(W), 1e-300)))
-    return np.array([truncate(w, sum(due)) for w, due in zip(W, pending, strict=True)])
+        after.append(W.copy())
+    last = np.array([truncate(w, sum(due)) for w, due in zip(W, pending, strict=True)])
+    return last, np.mean(after, axis=0)
 
 
 def check_vectors(vectors):

@@ -1,4 +1,4 @@
-"""The estimator: presets, threads, several labels, early stopping, and the record of training."""
+"""The estimator: the paper's settings, threads, several labels, early stopping, and the record of training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from longtail import metrics
 from longtail.errors import InputError
 from longtail.matrix import canonical_csr
 from longtail.methods.memoir.oracle_recall import DELTAS, figures_of
-from longtail.methods.memoir.presets import DEFAULT, PAPER, resolve
+from longtail.methods.memoir.parameters import PAPER as OF_PAPER
+from longtail.methods.memoir.parameters import resolve
 from longtail.methods.memoir.problem import MemoirProblem, batches_of
 from longtail.methods.problem import Part
 from longtail.parallel import Work
@@ -29,13 +30,17 @@ def assert_same_matrix(A, B):
         assert one.tobytes() == other.tobytes()
 
 
+# Batches as in the paper, which span several searches, with average; the rest of the paper's settings.
+PAPER = {**OF_PAPER, "n_batches": 3, "refresh": 100, "average": True}
+
+
 def bytes_of(clf):
     W = clf.model_.W
     return W.data.tobytes(), W.indices.tobytes(), W.indptr.tobytes()
 
 
 @pytest.mark.parametrize("oracle", ORACLES)
-@pytest.mark.parametrize("how", [{}, {"penalty": "l1", "lam": 1e-3}, {"preset": "paper"}], ids=str)
+@pytest.mark.parametrize("how", [{}, {"penalty": "l1", "lam": 1e-3}, PAPER], ids=str)
 def test_threads_do_not_change_a_byte_and_seeds_do(oracle, how):
     X, y = classes_problem(0, n=500, d=60, C=150)
     fitted = [lt.Memoir(oracle=oracle, n_jobs=n_jobs, **how).fit(X, y) for n_jobs in (1, 2, 4)]
@@ -89,32 +94,61 @@ def test_every_oracle_learns(oracle):
 
 
 def test_the_settings_of_the_paper():
-    paper = lt.Memoir(preset="paper")
-    values = resolve(paper)
-    assert {name: getattr(values, name) for name in PAPER if name != "augment"} == {
-        name: value for name, value in PAPER.items() if name != "augment"
-    }
-    assert resolve(lt.Memoir("l1", preset="paper")).lam == 1e-6
-    assert resolve(lt.Memoir(preset="paper", oracle="simple-lsh")).oracle.endswith("augment=yes")
+    values = resolve(lt.Memoir.paper())
+    assert (values.lam, values.rho, values.learning_rate, values.schedule) == (1.0, 1.0, 0.1, "inverse:step=0.02")
+    assert (values.refresh, values.project, values.bias, values.n_groups) == (1, True, 0.0, 1)
+    assert (values.truncate_every, values.truncate_limit, values.prune) == (1, 0.1, 0.0)
+    assert values.oracle == "sw-graph:links=10,beam=10,drift=0.0,likely=no"
     batches = batches_of(values, 200_000, 12_294)
     assert (batches.size, batches.n_batches) == (11_088, 25)  # 100 sqrt(C), and T of LSHTC1
     assert batches.rate(0) == pytest.approx(0.1 / 1.02)
-    X, y = classes_problem(2, n=300, d=40, C=20)
-    clf = paper.fit(X, y)
+    assert resolve(lt.Memoir.paper(penalty="l1")).lam == 1e-6
+    lsh = resolve(lt.Memoir.paper(oracle="simple-lsh"))
+    assert lsh.oracle == "simple-lsh:bits=64,candidates=16,tables=4,augment=yes,likely=no"
+    X, y = classes_problem(2, n=100, d=40, C=20)
+    clf = lt.Memoir.paper(oracle="exact").fit(X, y)
     assert (clf.training_.n_batches.tolist(), clf.model_.bias) == ([25], 0.0)
-    assert clf.n_iter_ == 25  # a batch has all 300 rows
+    assert clf.n_iter_ == 25  # a batch has all 100 rows
     assert np.linalg.norm(clf.model_.W.data) <= 1 + 1e-5  # on the ball of radius 1 / sqrt(lam)
 
 
-def test_a_parameter_that_is_given_wins_over_the_preset():
+def test_a_parameter_that_is_given_wins():
     values = resolve(lt.Memoir())
-    assert all(getattr(values, name) == value for name, value in DEFAULT.items() if name != "augment")
-    assert resolve(lt.Memoir(oracle="simple-lsh")).oracle == "simple-lsh:bits=64,candidates=16,augment=no"
-    assert resolve(lt.Memoir(oracle="simple-lsh:augment=yes")).oracle.endswith("augment=yes")
-    passes = resolve(lt.Memoir(preset="paper", max_iter=2))
+    assert (values.lam, values.learning_rate, values.batch_size, values.refresh) == (0.0, 0.5, "64", 0)
+    assert resolve(lt.Memoir("l1")).prune == 0.1
+    assert resolve(lt.Memoir(batch_size=np.int64(7))).batch_size == "7"
+    passes = resolve(lt.Memoir.paper(max_iter=2))
     assert (passes.max_iter, passes.n_batches) == (2, 0)
-    mixed = resolve(lt.Memoir(preset="paper", lam=0.5, bias=1, max_iter=2, n_batches=7))
-    assert (mixed.lam, mixed.bias, mixed.learning_rate, mixed.n_batches) == (0.5, 1.0, PAPER["learning_rate"], 7)
+    mixed = resolve(lt.Memoir.paper(penalty="l1", lam=0.5, bias=1, max_iter=2, n_batches=7))
+    assert (mixed.lam, mixed.bias, mixed.learning_rate, mixed.n_batches) == (0.5, 1.0, 0.1, 7)
+    scan = resolve(lt.Memoir.paper(oracle="simple-lsh:tables=0,bits=128"))
+    assert scan.oracle == "simple-lsh:bits=128,candidates=16,tables=0,augment=yes,likely=no"
+
+
+def test_the_likely_rivals_are_what_the_bare_oracles_of_the_paper_lack():
+    X, y = classes_problem(2, n=600, d=80, C=300)
+    recall = {}
+    for likely in ("yes", "no"):
+        clf = lt.Memoir(oracle=f"simple-lsh:candidates=4,likely={likely}", n_groups=1).fit(X, y)
+        recall[likely] = float(clf.training_.recall[0])
+    assert recall["no"] < 0.7 * recall["yes"]
+
+
+def test_rho_is_the_margin_that_ends_the_steps():
+    """max(0, 1 - m / rho) with rho scales the problem: without penalty, W / rho is that of rho = 1 and eta / rho^2."""
+    X, y = classes_problem(4, n=200, d=30, C=12)
+    plain = lt.Memoir(n_groups=1, bias=0, learning_rate=0.5).fit(X, y).model_.W.toarray()
+    scaled = lt.Memoir(n_groups=1, bias=0, learning_rate=2.0, rho=2.0).fit(X, y).model_.W.toarray()
+    np.testing.assert_allclose(scaled, 2 * plain, rtol=1e-4, atol=1e-5)
+
+
+def test_the_average_of_the_weights_is_another_model_that_early_stopping_scores_too():
+    X, y = classes_problem(4, n=200, d=30, C=12)
+    last, mean = (lt.Memoir(average=average, schedule="inverse").fit(X, y) for average in (None, True))
+    assert bytes_of(last) != bytes_of(mean)
+    assert mean.score(X, y) > 0.8
+    stopped = lt.Memoir(average=True, early_stopping=True, max_iter=4).fit(X, y)
+    assert len(stopped.training_.validation_scores) >= 4
 
 
 def test_the_settings_of_the_record_are_resolved_json_values():
@@ -122,19 +156,22 @@ def test_the_settings_of_the_record_are_resolved_json_values():
     settings = lt.Memoir(oracle="sw-graph", random_state=np.int64(5)).fit(X, y).training_.settings
     assert settings == {
         "penalty": "l2",
-        "oracle": "sw-graph:links=8,beam=4,drift=1.0",
-        "preset": "default",
+        "oracle": "sw-graph:links=8,beam=4,drift=1.0,likely=yes",
         "lam": 0.0,
+        "rho": 1.0,
         "learning_rate": 0.5,
         "schedule": "linear",
         "batch_size": 64,
+        "refresh": 0,
         "max_iter": 6,
         "n_batches": 29,
         "project": False,
+        "average": False,
         "bias": 0.3,
         "n_groups": 2,  # of at least 64 classes
         "prune": 0.0,
         "truncate_every": 64,
+        "truncate_limit": 1.0,
         "early_stopping": False,
         "validation_fraction": 0.1,
         "n_iter_no_change": 5,
@@ -275,7 +312,12 @@ def test_the_record_travels_with_the_model(tmp_path):
     [
         ({"penalty": "l3"}, "The 'penalty' parameter of Memoir must be one of 'l2', 'l1'"),
         ({"oracle": "delphi"}, "The 'oracle' parameter"),
-        ({"preset": "fast"}, "The 'preset' parameter"),
+        ({"rho": 0}, "The 'rho' parameter of Memoir must be a number above 0"),
+        ({"refresh": 0}, "The 'refresh' parameter of Memoir must be a whole number of at least 1"),
+        ({"average": 1}, "The 'average' parameter"),
+        ({"truncate_limit": -1}, "The 'truncate_limit' parameter"),
+        ({"batch_size": "root:factor=0"}, "the option 'factor' must be above 0"),
+        ({"batch_size": "cube"}, "The 'batch_size' parameter of Memoir must be one of 'root'"),
         ({"schedule": "cosine"}, "The 'schedule' parameter"),
         ({"schedule": "inverse:step=-1"}, "the option 'step' must be at least 0"),
         ({"lam": -1}, "The 'lam' parameter of Memoir must be a number of at least 0"),

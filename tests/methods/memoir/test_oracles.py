@@ -12,7 +12,8 @@ from longtail import parallel
 from longtail.errors import InputError
 from longtail.matrix import canonical_csr
 from longtail.methods.memoir import weights_kernels
-from longtail.methods.memoir.oracles import ORACLES, parse
+from longtail.methods.memoir.oracles import ORACLES, exact_kernels, parse
+from longtail.methods.memoir.oracles import key_tables_kernels as tables_kernels
 from longtail.methods.memoir.oracles import simple_lsh_kernels as lsh
 from longtail.methods.memoir.oracles import sw_graph_kernels as graph_kernels
 from longtail.methods.memoir.oracles.candidates import N_CANDIDATES, N_RECENT, RecentRivals
@@ -23,9 +24,21 @@ from longtail.methods.memoir.sgd import moves_of
 from tests.methods.memoir import reference
 from tests.methods.memoir.problems import classes_problem, one_hot, oracle_of
 
-SOME = ("exact", "sw-graph:links=4,drift=0", "simple-lsh:candidates=8,augment=yes")
-# Options with which every oracle scores all classes.
-FULL = ("exact", "sw-graph:links=4,beam=40,drift=0", "simple-lsh:candidates=40,augment=yes")
+SOME = (
+    "exact",
+    "sw-graph:links=4,drift=0",
+    "simple-lsh:candidates=8,augment=yes",
+    "sw-graph:links=4,drift=0,likely=no",
+    "simple-lsh:candidates=8,tables=16,likely=no",
+)
+# Options with which every oracle scores all classes. With 64 tables of one bit, any two codes that agree in a bit meet.
+FULL = (
+    "exact",
+    "sw-graph:links=4,beam=40,drift=0",
+    "simple-lsh:candidates=40,augment=yes",
+    "sw-graph:links=4,beam=40,drift=0,likely=no",
+    "simple-lsh:candidates=40,tables=64,likely=no",
+)
 
 YES_NO = {True: "yes", False: "no"}
 
@@ -36,9 +49,10 @@ def move(oracle, rows, targets, rivals, eta=0.5, truncated=0.0):
     moved = vectors.step(oracle.X, rows, targets, rivals, eta)
     touched = np.unique(np.concatenate([targets, rivals[rivals >= 0]]))
     cut = touched if truncated else touched[:0]
-    vectors.truncate(cut, truncated)
+    vectors.truncate(cut, np.full(len(cut), truncated))
+    moves = moves_of(rows[moved], targets[moved], rivals[moved], eta / vectors.scale)
     amounts = np.full(len(cut), truncated / vectors.scale)
-    oracle.update(moves_of(rows[moved], targets[moved], rivals[moved], eta / vectors.scale, cut, amounts))
+    oracle.update(moves._replace(touched=np.union1d(moves.touched, cut), truncated=cut, amounts=amounts))
 
 
 def trained(text, seed=0, rounds=3, C=13, n=80, **how):
@@ -154,7 +168,8 @@ def test_copies_of_kernels_are_equal():
     """A kernel file may not call another one, so `find` and `score` of weights_kernels have copies."""
     oracle, *_ = trained(SOME[1], 5, C=20, n=200)
     arrays, X = oracle.vectors.arrays, oracle.X
-    assert weights_kernels.EMPTY == graph_kernels.EMPTY == lsh.EMPTY
+    assert weights_kernels.EMPTY == graph_kernels.EMPTY == lsh.EMPTY == exact_kernels.EMPTY
+    assert lsh.WORD == tables_kernels.WORD
     for c in range(20):
         for feature in range(25):
             expected = weights_kernels.find(arrays, c, np.uint32(feature))
@@ -165,16 +180,24 @@ def test_copies_of_kernels_are_equal():
             assert score == weights_kernels.score(arrays, X, i, c)
 
 
+@pytest.mark.parametrize("text", ["sw-graph:likely=no", "simple-lsh:likely=no"])
+def test_a_bare_oracle_knows_neither_top_classes_nor_recent_rivals(text):
+    oracle, _, _, y = trained(text, 4, n=100, C=20)
+    assert oracle.candidates(np.arange(100), y).shape == (100, 0)
+    assert oracle.recent.rivals.size == 0
+    assert oracle.vectors.arrays.top_classes.size == 0
+
+
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
 def test_every_oracle_has_a_default_for_each_option():
     assert {name: parse(name)[1] for name in ORACLES} == {
         "exact": {},
-        "sw-graph": {"links": 8, "beam": 4, "drift": 1.0},
-        "simple-lsh": {"bits": 64, "candidates": 16, "augment": None},
+        "sw-graph": {"links": 8, "beam": 4, "drift": 1.0, "likely": True},
+        "simple-lsh": {"bits": 64, "candidates": 16, "tables": 0, "augment": False, "likely": True},
     }
-    assert parse("simple-lsh:bits=128,augment=no")[1] == {"bits": 128, "candidates": 16, "augment": False}
+    assert parse("simple-lsh:bits=128,tables=8")[1]["tables"] == 8
 
 
 @pytest.mark.parametrize(
@@ -183,7 +206,12 @@ def test_every_oracle_has_a_default_for_each_option():
         ("delphi", "The 'oracle' parameter of Memoir must be one of 'exact', 'sw-graph', 'simple-lsh'"),
         (3, "The 'oracle' parameter of Memoir"),
         ("exact:beam=4", "'exact' takes no options"),
-        ("sw-graph:bits=64", "'sw-graph' takes 'links' and 'beam' and 'drift'"),
+        ("sw-graph:bits=64", "'sw-graph' takes 'links' and 'beam' and 'drift' and 'likely'"),
+        (
+            "simple-lsh:tables=5",
+            "'tables' must be 0 or divide the 64 bits of a code into keys of at most 20 bits. Got 5",
+        ),
+        ("simple-lsh:tables=2", "into keys of at most 20 bits. Got 2 instead."),
         ("sw-graph:beam=0", "the option 'beam' must be at least 1. Got 0 instead."),
         ("sw-graph:drift=-1", "the option 'drift' must be at least 0"),
         ("sw-graph:links=1.5", "the option 'links' must be a whole number"),
@@ -274,7 +302,7 @@ def test_the_graph_is_that_of_its_slow_twin(seed):
         vectors.step(oracle.X, rows, y[rows], rivals, 0.5)
         classes = np.unique(np.concatenate([y[rows], rivals[rivals >= 0]]))
         if salt % 3 == 2:
-            vectors.truncate(classes[:3], 5.0)
+            vectors.truncate(classes[:3], np.full(len(classes[:3]), 5.0))
         W = vectors.to_csr().toarray().astype(np.float64)
         n_left += sum(not W[c].any() and c in slow.links for c in classes.tolist())
         room = np.empty(N_HEAVIEST, np.uint32), np.empty(N_HEAVIEST, np.float32)
@@ -289,8 +317,8 @@ def test_the_graph_is_that_of_its_slow_twin(seed):
         for group, n_groups in ((0, 1), (1, 2)):
             out = np.empty(60, np.int64)
             graph_kernels.search_rows(
-                vectors.arrays, graph, oracle.X, oracle.Y, np.arange(60), y, candidates, group, n_groups, salt,
-                oracle._beam(3), out,
+                vectors.arrays, graph, oracle.X, oracle.Y, np.arange(60), np.column_stack([y, candidates]), group,
+                n_groups, salt, oracle._beam(3), out,
             )  # fmt: skip
             expected = [
                 slow.search_row(
@@ -394,3 +422,74 @@ def test_bits_collide_as_often_as_theory_says(augment):
     measured = np.array([[(own[i] == bits[c]).mean() for c in range(6)] for i in range(6)])
     assert theory.max() - theory.min() > 0.3
     assert np.abs(measured - theory).max() < 4.5 * 0.5 / np.sqrt(n_bits)
+
+
+# --- hash tables of simple-lsh ---------------------------------------------------------------------------------------
+
+
+def keys_of(code, n_tables):
+    """The keys of a code: consecutive pieces of its bits, first bit first."""
+    bits = np.unpackbits(code.view(np.uint8), bitorder="little")
+    return [int("".join(map(str, piece[::-1])), 2) for piece in np.split(bits, n_tables)]
+
+
+def members(tables, table, key):
+    """The classes of a list, and a check that it can be walked back."""
+    found, before = [], tables_kernels.NONE
+    c = int(tables.heads[table, key])
+    while c != tables_kernels.NONE:
+        assert tables.before[table, c] == before
+        assert tables.keys[table, c] == key
+        found.append(c)
+        before, c = c, int(tables.after[table, c])
+    return found
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0.0, 0.05, 5.0])), min_size=1, max_size=6),
+    st.sampled_from([4, 16, 64]),
+    st.booleans(),
+)
+def test_every_class_with_weights_is_in_the_lists_of_its_code(changes, n_tables, augment):
+    X, y = classes_problem(4, n=40, d=25, C=15)
+    oracle = oracle_of(f"simple-lsh:tables={n_tables},augment={YES_NO[augment]}", X, one_hot(y, 15))
+    for seed, truncated in changes:
+        rng = np.random.default_rng(seed)
+        rows, rivals = rng.integers(40, size=6), rng.integers(15, size=6)
+        rivals = np.where(rivals == y[rows], (rivals + 1) % 15, rivals)
+        move(oracle, rows, y[rows], rivals, truncated=truncated)  # 5.0 removes all weights
+        counts = oracle.vectors.arrays.counts
+        wanted = {
+            (table, key): set()
+            for c in np.flatnonzero(counts)
+            for table, key in enumerate(keys_of(oracle.codes[oracle.line_of[c]], n_tables))
+        }
+        for c in np.flatnonzero(counts).tolist():
+            for table, key in enumerate(keys_of(oracle.codes[oracle.line_of[c]], n_tables)):
+                wanted[table, key].add(c)
+        for (table, key), classes in wanted.items():
+            assert set(members(oracle.tables, table, key)) == classes
+        assert (oracle.tables.keys >= 0).any(axis=0).tolist() == (counts > 0).tolist()
+
+
+@pytest.mark.parametrize(("n_tables", "n_bits"), [(8, 64), (16, 64), (48, 192)])
+@pytest.mark.parametrize(("group", "n_groups"), [(0, 1), (1, 3)])
+def test_the_nearest_of_the_classes_that_share_a_key_are_found(n_tables, n_bits, group, n_groups):
+    oracle, X, Y, _ = trained(f"simple-lsh:bits={n_bits},tables={n_tables},candidates=4", 3, n=60, C=40)
+    oracle.group, oracle.n_groups = group, n_groups
+    found = oracle._from_tables(np.arange(60))
+    own = np.packbits(X @ oracle.directions.astype(np.float32) > 0, axis=1, bitorder="little").view(np.uint64)
+    n_found = 0
+    for i in range(60):
+        keys = keys_of(own[i], n_tables)
+        near = []
+        for c in range(group, 40, n_groups):
+            code = oracle.codes[oracle.line_of[c]]
+            meets = any(a == b for a, b in zip(keys, keys_of(code, n_tables), strict=True))
+            if meets and oracle.vectors.arrays.counts[c] and not Y[i, c]:
+                near.append((sum(int(a ^ b).bit_count() for a, b in zip(code, own[i], strict=True)), c))
+        expected = [c for _, c in sorted(near)[:4]]
+        assert found[i].tolist() == expected + [-1] * (4 - len(expected))
+        n_found += len(expected)
+    assert n_found > 10

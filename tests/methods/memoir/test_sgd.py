@@ -11,8 +11,10 @@ from sklearn.svm import LinearSVC
 
 import longtail as lt
 from longtail.errors import InputError
+from longtail.methods.memoir.average import Average
 from longtail.methods.memoir.schedules import Inverse, Linear, parse
 from longtail.methods.memoir.sgd import Batches, Pairs, Penalty, draw_batches, train
+from longtail.methods.memoir.weights import CsrRows
 from tests.methods.memoir import reference
 from tests.methods.memoir.problems import classes_problem, one_hot, oracle_of
 
@@ -22,6 +24,7 @@ PENALTIES = {
     "l2 on a ball": Penalty(1.0, l1=False, project=True),
     "l1": Penalty(0.01, l1=True, project=False),
     "l1, postponed": Penalty(0.01, l1=True, project=False, every=7),
+    "l2, rho 0.5": Penalty(0.05, l1=False, project=False, rho=0.5),
 }
 
 
@@ -32,9 +35,9 @@ def test_lazy_scaling_and_truncation_equal_the_eager_algorithm(penalty, oracle):
     oracle = oracle_of(oracle, X, one_hot(y, 8))
     batches = Batches(60, 20, 0.3, Inverse())
     pairs = Pairs(oracle.X, np.arange(80), y)
-    steps = [(chosen, rivals.copy()) for chosen, rivals in train(oracle, pairs, batches, penalty, seed=1)]
-    assert len(steps) == 60
-    W = reference.train_eagerly(X.toarray().astype(np.float64), pairs.rows, y, batches, penalty, steps)
+    queries = list(train(oracle, pairs, batches, penalty, seed=1))
+    assert len(queries) == 60
+    W, _ = reference.train_eagerly(X.toarray().astype(np.float64), pairs.rows, y, batches, penalty, queries)
     np.testing.assert_allclose(oracle.vectors.to_csr().toarray(), W, rtol=1e-3, atol=1e-5 * np.abs(W).max())
     reference.check_vectors(oracle.vectors.arrays)
     if penalty.project:
@@ -42,6 +45,56 @@ def test_lazy_scaling_and_truncation_equal_the_eager_algorithm(penalty, oracle):
         assert oracle.vectors.scale != 1.0  # the shrinking is in one number
     if penalty.l1:
         assert oracle.vectors.nnz < 0.9 * 8 * 25
+
+
+@pytest.mark.parametrize("refresh", [1, 7])
+@pytest.mark.parametrize("penalty", ["l2 on a ball", "l1"])
+def test_rivals_are_found_with_the_weights_that_the_batch_has_changed(penalty, refresh):
+    """Algorithms 1 and 2: the rival of a row is the best class after the steps of the rows before it."""
+    X, y = classes_problem(3, n=80, d=25, C=8)
+    oracle, penalty = oracle_of("exact", X, one_hot(y, 8)), PENALTIES[penalty]
+    batches = Batches(12, 20, 0.3, Inverse(), refresh)
+    pairs, dense = Pairs(oracle.X, np.arange(80), y), X.toarray().astype(np.float64)
+    queries, Y, n_found = [], one_hot(y, 8).toarray(), 0
+    for query in train(oracle, pairs, batches, penalty, seed=1):
+        W = oracle.vectors.to_csr().toarray()
+        for rival, (_, best) in zip(query.rivals, reference.best_rivals(W, dense, Y, query.pairs), strict=True):
+            assert rival in best
+            n_found += 1
+        queries.append(query)
+    assert n_found == 12 * 20
+    assert [query.part for query in queries[: batches.n_parts]] == list(range(-(-20 // refresh)))
+    last, _ = reference.train_eagerly(dense, pairs.rows, y, batches, penalty, queries)
+    np.testing.assert_allclose(oracle.vectors.to_csr().toarray(), last, rtol=1e-3, atol=1e-5 * np.abs(last).max())
+
+
+@pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)
+@pytest.mark.parametrize("oracle", ["exact", "sw-graph"])
+def test_the_lazy_average_is_the_mean_of_the_weights_after_each_batch(penalty, oracle):
+    X, y = classes_problem(3, n=80, d=25, C=8)
+    oracle = oracle_of(oracle, X, one_hot(y, 8))
+    batches = Batches(150, 20, 0.3, Inverse(), 10)
+    pairs, average = Pairs(oracle.X, np.arange(80), y), Average(oracle.vectors)
+    queries = list(train(oracle, pairs, batches, penalty, seed=1, average=average))
+    _, mean = reference.train_eagerly(X.toarray().astype(np.float64), pairs.rows, y, batches, penalty, queries)
+    assert average.n_batches == 150
+    np.testing.assert_allclose(average.to_csr().toarray(), mean, rtol=1e-3, atol=1e-4 * np.abs(mean).max())
+    np.testing.assert_allclose(average.to_csr().toarray(), mean, rtol=1e-3, atol=1e-4 * np.abs(mean).max())
+
+
+def test_truncation_keeps_to_its_limit_in_training():
+    X, y = classes_problem(3, n=80, d=25, C=8)
+    dense, results = X.toarray().astype(np.float64), []
+    pairs = Pairs(CsrRows.of(X), np.arange(80), y)
+    batches, penalty = Batches(60, 20, 0.3, Inverse()), PENALTIES["l1"]
+    for limit in (1.0, 0.001):
+        oracle = oracle_of("exact", X, one_hot(y, 8))
+        oracle.vectors.limit = limit
+        queries = list(train(oracle, pairs, batches, penalty, seed=1))
+        W, _ = reference.train_eagerly(dense, pairs.rows, y, batches, penalty, queries, limit)
+        np.testing.assert_allclose(oracle.vectors.to_csr().toarray(), W, rtol=1e-3, atol=1e-4 * np.abs(W).max())
+        results.append(oracle.vectors.nnz)
+    assert results[0] != results[1]  # the limit has been reached
 
 
 def test_stored_values_are_multiplied_out_before_they_overflow():

@@ -43,7 +43,8 @@ def test_any_sequence_of_changes_equals_a_dense_matrix(actions, seed, indexed, n
         elif action in ("truncate", "postpone"):
             some, every = np.unique(np.random.default_rng(seed).integers(11, size=6)), 3 if action == "postpone" else 1
             amount = value * max(vectors.scale, 1e-3)
-            paid, amounts = vectors.truncate(some, amount, every)
+            paid, amounts = vectors.due(some, amount, every)
+            vectors.truncate(paid, amounts)
             pending[some] += amount
             n_pending[some] += 1
             due = [c for c in some if n_pending[c] >= every or pending[c] >= weights_module.MAX_PENDING]
@@ -101,13 +102,52 @@ def test_arenas_grow_from_nothing_and_stay_within_a_few_times_the_weights(monkey
     reference.check_vectors(vectors.arrays)
     assert vectors.arrays.used[0] <= 6 * vectors.nnz + 50 * 16
     assert max(len(vectors.arrays.keys), len(vectors.arrays.posting_classes)) <= 10 * vectors.nnz + 1000
-    vectors.truncate(np.arange(50), 10.0)  # nothing is left
+    vectors.truncate(np.arange(50), np.full(50, 10.0))  # nothing is left
     reference.check_vectors(vectors.arrays)
     assert vectors.nnz == vectors.to_csr().nnz == 0
     before = vectors.arrays.used.copy()
     vectors.step(CsrRows.of(X), np.arange(400), y, (y + 1) % 50, 0.5)  # free segments are taken again
     reference.check_vectors(vectors.arrays)
     assert (vectors.arrays.used <= 1.2 * before).all()
+
+
+def test_a_class_that_would_lose_too_much_is_not_truncated():
+    X, y = classes_problem(1)
+    vectors = ClassVectors(9, 20, indexed=True, limit=0.2)
+    vectors.step(CsrRows.of(X), np.arange(60), y, (y + 1) % 9, 0.7)
+    vectors.shrink(0.25)
+    W = vectors.to_csr().toarray().astype(np.float64)
+    amount = float(np.quantile(np.abs(W[W != 0]), 0.4))
+    shares = np.array([reference.lost_share(w, amount) for w in W])
+    expected = np.flatnonzero(shares <= 0.2)
+    assert 0 < len(expected) < 9
+    due, amounts = vectors.due(np.arange(9), amount)
+    assert due.tolist() == expected.tolist()
+    np.testing.assert_array_equal(amounts, amount)
+    vectors.truncate(due, amounts)
+    W[expected] = reference.truncate(W[expected], amount)
+    np.testing.assert_allclose(vectors.to_csr().toarray(), W, atol=1e-6)
+    vectors.due(np.arange(9), amount, every=2)  # postponed: the copy at the end keeps to the limit as well
+    late = [reference.truncate(w, amount) if reference.lost_share(w, amount) <= 0.2 else w for w in W]
+    np.testing.assert_allclose(vectors.to_csr().toarray(), late, atol=1e-6)
+
+
+def test_rows_and_vectors_can_be_added(monkeypatch):
+    monkeypatch.setattr(weights_module, "FIRST_LENGTH", 64)  # the arena grows on the way
+    X, y = classes_problem(1)
+    dense, rows = X.toarray().astype(np.float64), CsrRows.of(X)
+    rng = np.random.default_rng(0)
+    source, W = ClassVectors(9, 20, indexed=False, with_top=False), np.zeros((9, 20))
+    factors = rng.normal(size=60)
+    source.add_rows(rows, y, np.arange(60), factors)
+    np.add.at(W, y, factors[:, None] * dense)
+    np.testing.assert_allclose(source.to_csr().toarray(), W, atol=1e-5)
+    sums, total = ClassVectors(9, 20, indexed=False, with_top=False), np.zeros((9, 20))
+    for _ in range(3):
+        some, factors = rng.permutation(9)[:5], rng.normal(size=5)
+        sums.add_vectors(source, some, factors)
+        total[some] += factors[:, None] * W[some]
+    np.testing.assert_allclose(sums.to_csr().toarray(), total, atol=1e-5)
 
 
 # --- kernels that are used by others of their file -------------------------------------------------------------------

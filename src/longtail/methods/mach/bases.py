@@ -20,15 +20,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import expit
 from sklearn.base import clone
 from threadpoolctl import threadpool_limits
 
 from longtail.errors import InputError
-from longtail.matrix import one_label_per_row
+from longtail.matrix import canonical_csr, one_label_per_row
 from longtail.methods.mach.problem import Kept, RepetitionProblem
-from longtail.methods.problem import Block, Part, Stack
-from longtail.models import HashedModel
-from longtail.models.buckets import LINKS, TINY, LinearBuckets
+from longtail.methods.one_vs_all import OneVsAll
+from longtail.methods.problem import Block, Part
+from longtail.models import LinearModel
+from longtail.models.buckets import LINKS, TINY, Buckets, LinearBuckets, rates_of
 from longtail.models.hashing import Hashes
 from longtail.parallel import Work
 from longtail.training import Status
@@ -44,6 +46,7 @@ class FittedBases:
 
     bases: tuple[Any, ...]
     n_buckets: int
+    adds_up: bool = True  # whether the probabilities of a repetition sum to 1, because every row has one label
 
     def probabilities(self, X: sp.csr_array) -> np.ndarray:
         """P of every bucket: (rows, R B) float32. It is 0 for buckets without training rows."""
@@ -53,10 +56,21 @@ class FittedBases:
     def log_probabilities(self, X: sp.csr_array) -> np.ndarray:
         return np.asarray(np.log(np.maximum(self.probabilities(X), np.float32(TINY))))
 
+    def rates(self, X: sp.csr_array) -> np.ndarray:
+        return rates_of(self.probabilities(X))
+
 
 def check_base(base: Any) -> None:
     """Raise InputError if `base` is neither None nor a suitable classifier."""
     if base is None:
+        return
+    if isinstance(base, OneVsAll):
+        base._check_all_parameters()
+        if base.loss != "logistic" or base.calibrate is not False:
+            raise InputError(
+                "OneVsAll as the base of Mach needs loss='logistic', whose scores are log-odds, and calibrate=False. "
+                f"Got {base!r}."
+            )
         return
     if isinstance(base, type) or not all(hasattr(base, name) for name in ("fit", "predict_proba", "get_params")):
         raise InputError(
@@ -73,7 +87,7 @@ class BasesProblem(RepetitionProblem):
 
     def __init__(
         self,
-        X: sp.csr_array,
+        X: sp.csr_array | np.ndarray,
         Y: sp.csr_array,
         hashes: Hashes,
         base: Any,
@@ -101,7 +115,10 @@ class BasesProblem(RepetitionProblem):
     def solve(self, block: Block, work: Work) -> Part:
         (repetition,) = block.items
         with _one_blas_thread():
-            base = _fit_clone(self.base, self.X, self._target(repetition))
+            if isinstance(self.base, OneVsAll):
+                base: Any = LogisticBuckets.fitted(self.base, self.X, self._indicator(repetition), self.one_each)
+            else:
+                base = _fit_clone(self.base, self.X, self._target(repetition))
         bases = np.empty(1, object)
         bases[0] = base
         return Part(
@@ -119,6 +136,14 @@ class BasesProblem(RepetitionProblem):
             return np.asarray(buckets[self.Y.indices], np.int64)
         return bucket_indicator(self.Y, buckets, self.hashes.n_buckets)
 
+    def _indicator(self, repetition: int) -> sp.csr_array:
+        """The sparse indicator of the buckets of every row."""
+        buckets = self.hashes.table[:, repetition].astype(np.int32)[self.Y.indices]
+        shape = (self.Y.shape[0], self.hashes.n_buckets)
+        indicator = canonical_csr(sp.csr_array((np.ones(len(buckets), np.int32), buckets, self.Y.indptr), shape=shape))
+        indicator.data[:] = 1  # two labels in one bucket count once
+        return indicator
+
     def arrays_of(self, buckets: Any) -> Mapping[str, np.ndarray]:
         if isinstance(buckets, LinearBuckets):
             return {**super().arrays_of(buckets), "link": np.array([LINKS.index(buckets.link)], np.uint8)}
@@ -126,41 +151,25 @@ class BasesProblem(RepetitionProblem):
         bases[:] = buckets.bases
         return {"bases": bases}
 
-    def stack(self) -> BasesStack:
-        return BasesStack(self)
-
-
-class BasesStack(Stack):
-    """Collects the bases, and turns them into weights if they are linear."""
-
-    def __init__(self, problem: BasesProblem) -> None:
-        self.problem = problem
-        self.parts: list[Part] = []
-
-    def add(self, part: Part) -> None:
-        self.parts.append(part)
-
-    def model(self) -> HashedModel:
-        problem = self.problem
-        n_buckets = problem.hashes.n_buckets
-        ordered = sorted(self.parts, key=lambda part: int(part.items[0]))
-        weights = [part for part in ordered if "bases" not in part.arrays]  # linear bases of an earlier fit
-        bases = FittedBases(
-            tuple(base for part in ordered if "bases" in part.arrays for base in part.arrays["bases"]), n_buckets
-        )
+    def buckets_of(self, parts: list[Part]) -> Buckets:
+        """The weights of the bases if they are linear, otherwise the bases."""
+        n_buckets = self.hashes.n_buckets
+        weights = [part for part in parts if "bases" not in part.arrays]  # linear bases of an earlier fit
+        fitted = tuple(base for part in parts if "bases" in part.arrays for base in part.arrays["bases"])
+        bases = FittedBases(fitted, n_buckets, self.one_each)
         if not weights:
-            return problem.hashed_model(as_weights(bases, problem.X) or bases)
+            return as_weights(bases, self.X) or bases
         arrays = weights[0].arrays
         kept = LinearBuckets.from_arrays(arrays, n_buckets, 1.0, LINKS[arrays["link"][0]])
         if not bases.bases:
-            return problem.hashed_model(kept)
-        new = as_weights(bases, problem.X)
+            return kept
+        new = as_weights(bases, self.X)
         if new is None or new.link != kept.link:
             raise InputError(
                 "warm_start cannot add these bases to the linear ones of the last fit, because they are not linear or "
                 "have another link from weights to probabilities; use the same base, or warm_start=False"
             )
-        return problem.hashed_model(LinearBuckets.joined([kept, new]))
+        return LinearBuckets.joined([kept, new])
 
 
 class _OneBlasThread:
@@ -192,7 +201,7 @@ class _OneBlasThread:
 _one_blas_thread = _OneBlasThread()
 
 
-def _fit_clone(base: Any, X: sp.csr_array, target: np.ndarray) -> Any:
+def _fit_clone(base: Any, X: sp.csr_array | np.ndarray, target: np.ndarray) -> Any:
     try:
         return _sparse_or_dense(lambda rows: clone(base).fit(rows, target), X)
     except ValueError as error:
@@ -204,12 +213,12 @@ def _fit_clone(base: Any, X: sp.csr_array, target: np.ndarray) -> Any:
         ) from error
 
 
-def _sparse_or_dense(task: Callable[[Any], Any], X: sp.csr_array) -> Any:
+def _sparse_or_dense(task: Callable[[Any], Any], X: sp.csr_array | np.ndarray) -> Any:
     """Run the task on X, or on a dense copy if the classifier does not accept sparse rows."""
     try:
         return task(X)
     except TypeError as error:
-        if "sparse" not in str(error).lower():
+        if isinstance(X, np.ndarray) or "sparse" not in str(error).lower():
             raise
     return task(X.toarray())
 
@@ -239,12 +248,41 @@ def bucket_probabilities(base: Any, X: sp.csr_array, n_buckets: int) -> np.ndarr
     return np.nan_to_num(out, copy=False)
 
 
+class LogisticBuckets:
+    """A fitted `OneVsAll(loss="logistic")` in the form of a linear scikit-learn classifier over all buckets.
+
+    P of a bucket is the sigmoid of its score. If every row has one label, the P of a row are divided by their sum.
+    """
+
+    def __init__(self, model: LinearModel, seen: np.ndarray, n_iter: int, *, normalized: bool) -> None:
+        self.coef_ = model.W[:, : model.n_features]
+        constant = model.W[:, model.n_features :].toarray().ravel() if model.bias > 0 else np.zeros(model.n_labels)
+        self.intercept_ = np.where(seen, model.bias * constant, NEVER)
+        self.classes_ = np.arange(model.n_labels)
+        self.n_iter_ = n_iter
+        self.normalized = normalized
+
+    @classmethod
+    def fitted(
+        cls, base: OneVsAll, X: sp.csr_array | np.ndarray, indicator: sp.csr_array, normalized: bool
+    ) -> LogisticBuckets:
+        clf = clone(base).set_params(n_jobs=1).fit(X, indicator)  # the blocks already occupy the cores
+        seen = np.bincount(indicator.indices, minlength=indicator.shape[1]) > 0
+        return cls(clf.model_, seen, clf.n_iter_, normalized=normalized)
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        P = expit(np.asarray((X @ self.coef_.T).toarray() + self.intercept_, np.float64))
+        if self.normalized:
+            P /= np.maximum(P.sum(axis=1, keepdims=True), TINY)
+        return np.asarray(P)
+
+
 # --- linear bases ----------------------------------------------------------------------------------------------------
 
 
-def as_weights(whole: FittedBases, X: sp.csr_array) -> LinearBuckets | None:
+def as_weights(whole: FittedBases, X: sp.csr_array | np.ndarray) -> LinearBuckets | None:
     """Return the bases as weights if these give the same probabilities on a few rows through one of the links."""
-    trial = X[np.linspace(0, X.shape[0] - 1, min(TRIAL_ROWS, X.shape[0])).astype(int)]
+    trial = sp.csr_array(X[np.linspace(0, X.shape[0] - 1, min(TRIAL_ROWS, X.shape[0])).astype(int)])
     wanted = whole.probabilities(trial)
     for link in LINKS:
         parts = [coefficients(base, X.shape[1], whole.n_buckets, link) for base in whole.bases]
@@ -266,7 +304,7 @@ def coefficients(base: Any, n_features: int, n_buckets: int, link: str) -> np.nd
     if coef is None or classes is None or np.ndim(coef) != 2 or coef.shape[1] != n_features:
         return None
     coef = np.vstack(
-        [np.asarray(coef.toarray() if sp.issparse(coef) else coef).T, np.broadcast_to(intercept, len(coef))]
+        [np.asarray(coef.toarray() if sp.issparse(coef) else coef).T, np.broadcast_to(intercept, coef.shape[0])]
     )
     if coef.shape[1] == 1 and len(classes) == 2:  # one margin for two classes
         coef = np.hstack([np.zeros_like(coef) if link == "softmax" else -coef, coef])

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.compiled import csr_parts, csr_pattern, frozen
+from longtail.compiled import csr_pattern, frozen, row_parts
 from longtail.errors import InputError
 from longtail.matrix import row_squares
 from longtail.methods.mach import softmax_kernels as kernels
@@ -71,7 +71,7 @@ class Descent:
 class RatedRows(NamedTuple):
     """Rows, their labels and their learning rates, in the form that kernels take."""
 
-    X: tuple[np.ndarray, np.ndarray, np.ndarray]
+    X: tuple[np.ndarray, np.ndarray, np.ndarray]  # data, indices, indptr; dense rows have no indices
     Y: tuple[np.ndarray, np.ndarray]
     rates: np.ndarray
 
@@ -117,20 +117,22 @@ class GroupBuffers(NamedTuple):
 
 
 class DescentData:
-    """The data that all groups share: the rows without unused features, their rates, and which rows are held out."""
+    """The data that all groups share: the rows without unused features, their rates, and which rows are held out.
 
-    def __init__(self, descent: Descent, X: sp.csr_array, Y: sp.csr_array, link: str) -> None:
+    Dense rows are used as they are, with all their features and without a copy.
+    """
+
+    def __init__(self, descent: Descent, X: sp.csr_array | np.ndarray, Y: sp.csr_array, link: str) -> None:
         self.descent = descent
         self.link = link
         self.n_features = X.shape[1]
-        used = np.unique(X.indices)
+        used = np.arange(X.shape[1]) if isinstance(X, np.ndarray) else np.unique(X.indices)
         self.features = np.append(used, X.shape[1])  # the bias comes last
-        columns = np.searchsorted(used, X.indices)
         squares = row_squares(X)
         mean = squares.mean() or 1.0
         self.scale = float(np.sqrt(mean))
         self.rows = RatedRows(
-            X=csr_parts(sp.csr_array((X.data, columns, X.indptr), shape=(X.shape[0], len(used)))),
+            X=row_parts(_renumbered(X, used)),
             Y=csr_pattern(Y),
             rates=frozen(descent.learning_rate / np.maximum(squares, mean) * _damping(Y), np.float32),
         )
@@ -163,8 +165,16 @@ class DescentData:
     def rows_per_call(self, n_columns: int) -> int:
         """Return the number of rows between two reports of progress, a multiple of the batch size."""
         n_rows = max(len(self.rows.X[2]) - 1, 1)
-        work = n_columns * (2 + 2 * len(self.rows.X[1]) / n_rows)
+        work = n_columns * (2 + 2 * len(self.rows.X[0]) / n_rows)
         return max(1, int(WORK_PER_CALL / work) // self.descent.batch_size) * self.descent.batch_size
+
+
+def _renumbered(X: sp.csr_array | np.ndarray, used: np.ndarray) -> sp.csr_array | np.ndarray:
+    """X with the features `used` only. Dense rows keep all."""
+    if isinstance(X, np.ndarray):
+        return X
+    columns = np.searchsorted(used, X.indices)
+    return sp.csr_array((X.data, columns, X.indptr), shape=(X.shape[0], len(used)))
 
 
 def _damping(Y: sp.csr_array) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
-from longtail import check
+from longtail import check, training
 from longtail.errors import InputError
 from longtail.matrix import one_label_per_row
 from longtail.methods.base import ExtremeClassifier
@@ -41,9 +42,11 @@ class Mach(ExtremeClassifier):
         If n_buckets >= n_labels, nothing is hashed: the model is one softmax or sigmoid regression over the labels.
     n_repetitions : int, default=8
         R, the number of hashes and of classifiers. `Mach.suggest_sizes` suggests both numbers.
-    aggregate : {"geometric", "mean", "median", "min"}, default="geometric"
-        How R bucket probabilities become a score: "geometric" is their geometric mean, "mean" the unbiased estimator of
-        the paper, "median" the same estimator with the median, and "min" the minimum, as in a count-min sketch. In our
+    aggregate : {"geometric", "mean", "rate", "median", "min"}, default="geometric"
+        How R bucket probabilities become a score. "geometric" is their geometric mean. "mean" is the estimator of the
+        paper, which is unbiased if every row has one label. "rate" is the same estimator on -log(1 - P), which is
+        unbiased for independent labels, any number per row. "median" has the median instead of the mean, of
+        probabilities or of rates, whichever suits the data. "min" is the minimum, as in a count-min sketch. In our
         tests, "geometric" was most accurate with 8 or more repetitions, "min" with fewer.
     learning_rate : float, default=4.0
         First learning rate, for rows of length 1 with up to 3 labels. It is adapted to other lengths and to rows with
@@ -72,8 +75,12 @@ class Mach(ExtremeClassifier):
         Value of the constant feature that is added to every row. With a larger value, its weights are learned faster. 0
         adds none.
     base : scikit-learn classifier or None, default=None
-        Replaces the built-in classifier. A clone is trained for each repetition. It needs fit and predict_proba. The
-        parameters from learning_rate to bias do not apply to it. The model can be saved only if the bases are linear.
+        Replaces the built-in classifier. A clone is trained for each repetition. It needs fit and predict_proba, or is
+        `OneVsAll(loss="logistic")`. The parameters from learning_rate to bias do not apply to it. The model can be
+        saved only if the bases are linear.
+    first_repetition : int, default=0
+        Number of the first repetition. Repetitions with different numbers have different hashes, so they can be trained
+        apart, in any processes or machines, and joined by `Mach.join`.
     warm_start : bool, default=False
         Keep the repetitions of the last fit, and train only those that a larger n_repetitions adds.
     normalize : bool, default=False
@@ -122,7 +129,18 @@ class Mach(ExtremeClassifier):
     """
 
     method = "mach"
+    takes_dense = True
     model_: HashedModel
+    # B and R are those of ODP in Table 2. The paper trains plain logistic regressions, without a penalty.
+    _paper: ClassVar[Mapping[str, Any]] = {
+        "n_buckets": 32,
+        "n_repetitions": 25,
+        "aggregate": "mean",
+        "lam": 0.0,
+        "early_stopping": False,
+        "weights": "float32",
+        "prune": 0.0,
+    }
 
     def __init__(
         self,
@@ -142,6 +160,7 @@ class Mach(ExtremeClassifier):
         prune: float = 0.2,
         bias: float = 0.3,
         base: BaseEstimator | None = None,
+        first_repetition: int = 0,
         warm_start: bool = False,
         normalize: bool = False,
         calibrate: bool | str = False,
@@ -163,6 +182,7 @@ class Mach(ExtremeClassifier):
         self.prune = prune
         self.bias = bias
         self.base = base
+        self.first_repetition = first_repetition
         self.warm_start = warm_start
         self.normalize = normalize
         self.calibrate = calibrate
@@ -181,7 +201,7 @@ class Mach(ExtremeClassifier):
         n_classes, n_features : int
         memory : float, optional
             Largest size of the model in bytes, if all its weights are stored. The largest number of buckets that fits
-            is suggested.
+            is suggested, a power of 2 with at least 4 repetitions, and then as many repetitions as fit, up to 64.
         delta : float, default=0.001
             Largest probability that some two classes share all their buckets (Theorem 2).
         n_buckets : int, optional
@@ -194,6 +214,22 @@ class Mach(ExtremeClassifier):
         classes are indistinguishable at most 0.00031
         """
         return suggest_sizes(n_classes, n_features, memory=memory, delta=delta, n_buckets=n_buckets, weights=weights)
+
+    @classmethod
+    def join(cls, parts: Sequence[Mach]) -> Mach:
+        """Join repetitions that were trained apart on the same data, with the same parameters and seed.
+
+        The parts differ in `first_repetition` only. The result has the same model as one fit of all repetitions, if the
+        parts come in the order of their repetitions.
+        """
+        if not parts or any(not hasattr(part, "model_") for part in parts):
+            raise InputError("Mach.join needs at least one fitted Mach")
+        models = [part.model_ for part in parts]
+        whole: Mach = clone(parts[0]).set_params(n_repetitions=sum(model.hashes.n_repetitions for model in models))
+        whole.model_ = HashedModel.joined(models)
+        whole.training_ = training.joined([part.training_ for part in parts])
+        whole._expose()
+        return whole
 
     @property
     def n_indistinguishable_(self) -> int:
@@ -219,9 +255,10 @@ class Mach(ExtremeClassifier):
         check.number(self, "prune", least=0)
         check.number(self, "bias", least=0)
         check_base(self.base)
+        check.number(self, "first_repetition", least=0, whole=True)
         check.flag(self, "warm_start")
 
-    def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> RepetitionProblem:
+    def _problem(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array) -> RepetitionProblem:
         seed = check.seed(self.random_state)
         link = "softmax" if one_label_per_row(Y) else "sigmoid"
         kept = self._kept(X, Y, link)
@@ -262,11 +299,12 @@ class Mach(ExtremeClassifier):
         if self.n_buckets >= n_labels:
             return Hashes.identity(n_labels)
         old = [] if kept is None else [kept.model.hashes]
-        first = sum(hashes.n_repetitions for hashes in old)
-        new = Hashes.draw(n_labels, int(self.n_buckets), range(first, int(self.n_repetitions)), seed)
+        first = int(self.first_repetition) + sum(hashes.n_repetitions for hashes in old)
+        last = int(self.first_repetition) + int(self.n_repetitions)
+        new = Hashes.draw(n_labels, int(self.n_buckets), range(first, last), seed)
         return Hashes.joined([*old, new])
 
-    def _kept(self, X: sp.csr_array, Y: sp.csr_array, link: str) -> Kept | None:
+    def _kept(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array, link: str) -> Kept | None:
         """Return the last fit if a warm start continues from it, otherwise None."""
         if not self.warm_start or not hasattr(self, "model_"):
             return None

@@ -7,6 +7,7 @@ X, Y -> MachProblem (rows without unused features, learning rates, hashes) -> gr
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -40,7 +41,7 @@ class RepetitionProblem(Problem):
     unit: ClassVar[str] = "repetition"
     figures: ClassVar[Mapping[str, Any]] = {}  # name -> value for repetitions that have no record
 
-    def __init__(self, X: sp.csr_array, hashes: Hashes, aggregate: str, kept: Kept | None) -> None:
+    def __init__(self, X: sp.csr_array | np.ndarray, hashes: Hashes, aggregate: str, kept: Kept | None) -> None:
         self.n_features = int(X.shape[1])
         self.hashes = hashes
         self.aggregate = aggregate
@@ -81,8 +82,29 @@ class RepetitionProblem(Problem):
         """The arrays of a part with these bucket classifiers."""
         return LinearBuckets.to_arrays(buckets)
 
-    def hashed_model(self, buckets: Buckets) -> HashedModel:
-        return HashedModel(self.hashes, buckets, self.n_features, self.aggregate)
+    @abstractmethod
+    def buckets_of(self, parts: list[Part]) -> Buckets:
+        """The bucket classifiers of all parts, which are in the order of their repetitions."""
+
+    def stack(self) -> RepetitionStack:
+        return RepetitionStack(self)
+
+
+class RepetitionStack(Stack):
+    """Collects parts in any order, and makes the model of them in the order of the repetitions."""
+
+    def __init__(self, problem: RepetitionProblem) -> None:
+        self.problem = problem
+        self.parts: list[Part] = []
+
+    def add(self, part: Part) -> None:
+        self.parts.append(part)
+
+    def model(self) -> HashedModel:
+        problem = self.problem
+        ordered = sorted(self.parts, key=lambda part: int(part.items[0]))
+        self.parts = []
+        return HashedModel(problem.hashes, problem.buckets_of(ordered), problem.n_features, problem.aggregate)
 
 
 def n_groups(n_repetitions: int, n_buckets: int) -> int:
@@ -102,7 +124,7 @@ class MachProblem(RepetitionProblem):
 
     def __init__(
         self,
-        X: sp.csr_array,
+        X: sp.csr_array | np.ndarray,
         Y: sp.csr_array,
         hashes: Hashes,
         descent: Descent,
@@ -139,28 +161,6 @@ class MachProblem(RepetitionProblem):
             },
         )
 
-    def stack(self) -> MachStack:
-        return MachStack(self)
-
-
-class MachStack(Stack):
-    """Joins packed weights in the order of the repetitions."""
-
-    def __init__(self, problem: MachProblem) -> None:
-        self.problem = problem
-        self.parts: list[Part] = []
-
-    def add(self, part: Part) -> None:
-        self.parts.append(part)
-
-    def model(self) -> HashedModel:
-        problem = self.problem
-        ordered = sorted(self.parts, key=lambda part: int(part.items[0]))
-        buckets = [
-            LinearBuckets.from_arrays(
-                part.arrays, problem.hashes.n_buckets, problem.data.descent.bias, problem.data.link
-            )
-            for part in ordered
-        ]
-        self.parts.clear()
-        return problem.hashed_model(LinearBuckets.joined(buckets))
+    def buckets_of(self, parts: list[Part]) -> LinearBuckets:
+        n_buckets, bias, link = self.hashes.n_buckets, self.data.descent.bias, self.data.link
+        return LinearBuckets.joined([LinearBuckets.from_arrays(part.arrays, n_buckets, bias, link) for part in parts])

@@ -5,19 +5,20 @@
 
 That labels can be distinguished is only the minimum requirement. On text, accuracy grows with B R until it reaches the
 accuracy of one-vs-all. At equal B R, a larger B is better as long as R is at least MIN_REPETITIONS. A memory budget is
-therefore used for a larger B.
+therefore used for a larger B first. B is a power of 2, so up to half of the budget is left. It is used for a larger R.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from longtail.errors import InputError
 from longtail.methods.mach.problem import n_groups
 from longtail.models.hashing import MAX_BUCKETS
 
 MIN_REPETITIONS = 4
+MAX_REPETITIONS = 64  # more are not suggested, because training and prediction take time proportional to R
 PAPER_BUCKETS = 32  # number of buckets without a memory budget
 BYTES = {"float32": 4, "int8": 1}
 
@@ -100,13 +101,20 @@ def suggest_sizes(
     for B in [n_buckets] if n_buckets else [B for B in powers if 2 * n_classes > B]:
         found = with_buckets(B)
         if found.model_bytes <= memory:
-            return found
+            return found if n_classes <= B else _filled(found, memory)
     smallest = with_buckets(n_buckets or 2)
     raise InputError(
         f"{memory:,.0f} bytes are too few: {smallest.n_buckets} buckets and {smallest.n_repetitions} repetitions, "
         f"which tell {n_classes:,} classes apart with probability {1 - delta:g}, take {smallest.model_bytes:,} bytes; "
         "increase memory or delta"
     )
+
+
+def _filled(sizes: Sizes, memory: float) -> Sizes:
+    """The same number of buckets with as many repetitions as the budget allows."""
+    of_one = replace(sizes, n_repetitions=1).model_bytes
+    most = min(int(memory // of_one), MAX_REPETITIONS)
+    return replace(sizes, n_repetitions=max(sizes.n_repetitions, most))
 
 
 def _check(

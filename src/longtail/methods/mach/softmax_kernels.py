@@ -46,12 +46,8 @@ def add_product(x, source, out):
 
 
 @kernel
-def add_four(x, sources, rows, out):
-    """out += x[0] source 0 + x[1] source 1 + ..., in this order. Four rows of memory are loaded at a time."""
-    a = sources[rows[0]]
-    b = sources[rows[1]]
-    c = sources[rows[2]]
-    d = sources[rows[3]]
+def add_four(x, a, b, c, d, out):
+    """out += x[0] a + x[1] b + ..., in this order. Four rows of memory are loaded at a time."""
     for k in range(len(out)):
         out[k] = (((out[k] + x[0] * a[k]) + x[1] * b[k]) + x[2] * c[k]) + x[3] * d[k]
 
@@ -138,18 +134,29 @@ def sigmoid(z, scratch, bits, powers):
 
 
 @kernel
+def feature(X, i, p):
+    """The feature of entry p of row i. Dense rows have all features, so their numbers are not stored."""
+    _, X_indices, X_indptr = X
+    return np.int64(X_indices[p]) if len(X_indices) else p - np.int64(X_indptr[i])
+
+
+@kernel
 def logits(i, X, bias, V, scales, n_buckets, out):
     """out = the logits of row i"""
-    X_data, X_indices, X_indptr = X
+    X_data, _, X_indptr = X
     out[:] = 0
     add_product(bias, V[len(V) - 1], out)
     p = np.int64(X_indptr[i])
     end = np.int64(X_indptr[i + 1])
     while p + 4 <= end:
-        add_four(X_data[p : p + 4], V, X_indices[p : p + 4], out)
+        a = V[feature(X, i, p)]
+        b = V[feature(X, i, p + 1)]
+        c = V[feature(X, i, p + 2)]
+        d = V[feature(X, i, p + 3)]
+        add_four(X_data[p : p + 4], a, b, c, d, out)
         p += 4
     while p < end:
-        add_product(X_data[p], V[X_indices[p]], out)
+        add_product(X_data[p], V[feature(X, i, p)], out)
         p += 1
     for r in range(len(scales)):
         if scales[r] != 1:
@@ -176,12 +183,12 @@ def errors(i, Y, table, link, first, n_buckets, z, scratch, bits, powers):
 @kernel
 def step(i, X, bias, rates, n_buckets, g, V):
     """V -= rate x g for the row i. Overwrites g."""
-    X_data, X_indices, X_indptr = X
+    X_data, _, X_indptr = X
     for r in range(len(rates)):
         multiply(g[r * n_buckets : (r + 1) * n_buckets], -rates[r])
     add_product(bias, g, V[len(V) - 1])
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        add_product(X_data[p], g, V[X_indices[p]])
+    for p in range(np.int64(X_indptr[i]), np.int64(X_indptr[i + 1])):
+        add_product(X_data[p], g, V[feature(X, i, p)])
 
 
 @kernel

@@ -27,11 +27,7 @@ class HeldOutRows:
 
 
 class EarlyStopping:
-    """Keeps the best model so far. Training is over after `n_iter_no_change` consecutive scores without improvement.
-
-    The best iterate is kept, although the paper's theorems are about the average of the iterates. The average has the
-    non-zeros of all iterates, and if the learning rate falls to zero, the last iterates hardly differ from it.
-    """
+    """Keeps the best model so far. Training is over after `n_iter_no_change` consecutive scores without improvement."""
 
     def __init__(self, held_out: HeldOutRows, n_iter_no_change: int, n_threads: int) -> None:
         self.held_out = held_out

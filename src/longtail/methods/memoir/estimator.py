@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -9,7 +11,7 @@ from longtail import check
 from longtail.errors import InputError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.memoir import oracles, schedules
-from longtail.methods.memoir.presets import PRESETS, resolve
+from longtail.methods.memoir.parameters import of_paper, resolve, rows_per_batch
 from longtail.methods.memoir.problem import MemoirProblem
 
 
@@ -21,8 +23,7 @@ class Memoir(ExtremeClassifier):
     is then faster, and the model is often better. All classes are trained together, and the weights are sparse vectors
     throughout. A row with several labels is learned once per label, and none of its labels can be its rival.
 
-    MEMOIR-l2, MEMOIR-l1 and MEMOIR-LSH of the paper are `Memoir(preset="paper", oracle="sw-graph")`, the same with
-    `penalty="l1"`, and `Memoir(preset="paper", oracle="simple-lsh")`.
+    A parameter that is None has the value that worked best on our data. `Memoir.paper()` has the values of the paper.
 
     Parameters
     ----------
@@ -32,43 +33,55 @@ class Memoir(ExtremeClassifier):
         How rivals are found; options follow a colon.
 
         - "exact": inverted lists give the scores of all classes.
-        - "sw-graph:links=8,beam=4,drift=1": a walk in a graph that links classes to their nearest neighbours. A class
-          has at most `links` links, and a search keeps the `beam` best classes. A class is inserted again after it has
-          moved by `drift` times its length.
-        - "simple-lsh:bits=64,candidates=16,augment=no": nearest neighbours among binary codes of length `bits`, a
-          multiple of 64. The `candidates` classes with the nearest codes are scored exactly. `augment` says whether an
-          additional coordinate puts all classes on a sphere, as in the paper on SimpleLSH. The preset "paper" uses
-          `augment=yes` unless the option is given.
-    preset : {"default", "paper"}, default="default"
-        Sets each parameter below that is None. "default" has the values that worked best on our data. "paper" is the
-        algorithm of the paper with its settings.
+        - "sw-graph:links=8,beam=4,drift=1,likely=yes": a walk in a graph that links classes to their nearest
+          neighbours. A class has at most `links` links, and a search keeps the `beam` best classes. A class is inserted
+          again after it has moved by `drift` times its length.
+        - "simple-lsh:bits=64,candidates=16,tables=0,augment=no,likely=yes": nearest neighbours among binary codes of
+          length `bits`, a multiple of 64. The `candidates` classes with the nearest codes are scored exactly. With
+          `tables=0` all codes are compared. Otherwise the code is divided into keys of as many hash tables, and only
+          classes that share a key with the row are compared. `augment` says whether an additional coordinate puts all
+          classes on a sphere, as in the paper on SimpleLSH.
+
+        With `likely=yes`, both also try the classes that have large weights for the features of the row and the recent
+        rivals of its class. The oracles of the paper do not.
     lam : float or None, default=None
-        Weight of the penalty. Presets: "default" 0 for l2 and 1e-6 for l1; "paper" 1 and 1e-6.
+        Weight of the penalty. None: 0 for l2 and 1e-6 for l1. Paper: 1 and 1e-6.
+    rho : float or None, default=None
+        Margin of the hinge loss max(0, 1 - margin / rho). None: 1.
     learning_rate : float or None, default=None
-        First learning rate, in units of 1 / mean squared row length. Presets: "default" 0.5; "paper" 0.1.
+        First learning rate, in units of 1 / mean squared row length. None: 0.5. Paper: 0.1.
     schedule : {"linear", "inverse:step=0.02"} or None, default=None
         How the learning rate decreases. "linear": to 0 at the end. "inverse": learning_rate / (1 + step t) in batch t.
-        Presets: "default" linear; "paper" inverse.
-    batch_size : int or None, default=None
-        Number of rows whose rivals are found with the same weights. Presets: "default" 64; "paper" 100 times the square
-        root of the number of classes.
+        None: linear. Paper: inverse.
+    batch_size : int, str or None, default=None
+        Number of rows of a batch: the penalty is applied once per batch. "root:factor=100" stands for 100 times the
+        square root of the number of classes. None: 64. Paper: "root:factor=100".
+    refresh : int or None, default=None
+        Number of rows of a batch whose rivals are found with the same weights, in several threads. None: all rows of
+        the batch. Paper: 1, which is slow and uses one thread.
     max_iter : int or None, default=None
-        Passes over the rows. Preset "default": 6.
+        Passes over the rows. None: 6.
     n_batches : int or None, default=None
-        Number of batches; it replaces `max_iter`. Preset "paper": 25, unless `max_iter` is given.
+        Number of batches; it replaces `max_iter`. Paper: 25.
     project : bool or None, default=None
-        Project the weights on the ball |W| <= 1 / sqrt(lam) after every batch (l2). Presets: "default" no; "paper" yes.
+        Project the weights on the ball |W| <= 1 / sqrt(lam) after every batch (l2). None: no. Paper: yes.
+    average : bool or None, default=None
+        The model has the average of the weights after each batch, instead of the last weights. This doubles the memory
+        of the weights. None: no.
     bias : float or None, default=None
-        Value of the constant feature that is added to every row; 0 adds none. Presets: "default" 0.3; "paper" 0.
+        Value of the constant feature that is added to every row; 0 adds none. None: 0.3. Paper: 0.
     n_groups : int or None, default=None
-        The classes are divided into this many groups of at least 64 classes. In each batch, rivals come from one
-        random group. With `n_groups=1` they come from all classes. Presets: "default" 4; "paper" 1.
+        The classes are divided into this many groups of at least 64 classes. In each query, rivals come from one
+        random group. With `n_groups=1` they come from all classes. None: 4. Paper: 1.
     prune : float or None, default=None
         After training, weights with an absolute value below `prune` are set to zero. The value is meant for rows with a
-        mean squared length of 1. Presets: "default" 0 for l2 and 0.1 for l1; "paper" 0.
+        mean squared length of 1. None: 0 for l2 and 0.1 for l1. Paper: 0.
     truncate_every : int or None, default=None
         With l1: a class is truncated only every `truncate_every`-th time that a batch changes it. The postponed amounts
-        are summed. Presets: "default" 64; "paper" 1.
+        are summed. None: 64. Paper: 1.
+    truncate_limit : float or None, default=None
+        With l1: a class is truncated only if the weights that become zero have at most this share of its length.
+        None: 1, that is, always. Paper: 0.1.
     early_stopping : bool, default=False
         Hold out some rows, compute macro-F1 (`metrics.maf1`) on them after every pass (after every batch if that is
         longer), and stop when it no longer improves. The model has the weights of the best score.
@@ -130,18 +143,21 @@ class Memoir(ExtremeClassifier):
         penalty: str = "l2",
         *,
         oracle: str = "exact",
-        preset: str = "default",
         lam: float | None = None,
+        rho: float | None = None,
         learning_rate: float | None = None,
         schedule: str | None = None,
-        batch_size: int | None = None,
+        batch_size: int | str | None = None,
+        refresh: int | None = None,
         max_iter: int | None = None,
         n_batches: int | None = None,
         project: bool | None = None,
+        average: bool | None = None,
         bias: float | None = None,
         n_groups: int | None = None,
         prune: float | None = None,
         truncate_every: int | None = None,
+        truncate_limit: float | None = None,
         early_stopping: bool = False,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 5,
@@ -152,18 +168,21 @@ class Memoir(ExtremeClassifier):
     ) -> None:
         self.penalty = penalty
         self.oracle = oracle
-        self.preset = preset
         self.lam = lam
+        self.rho = rho
         self.learning_rate = learning_rate
         self.schedule = schedule
         self.batch_size = batch_size
+        self.refresh = refresh
         self.max_iter = max_iter
         self.n_batches = n_batches
         self.project = project
+        self.average = average
         self.bias = bias
         self.n_groups = n_groups
         self.prune = prune
         self.truncate_every = truncate_every
+        self.truncate_limit = truncate_limit
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
@@ -172,22 +191,36 @@ class Memoir(ExtremeClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """Return Memoir as the paper describes it, with the settings of its Table 4. `parameters` replace single ones.
+
+        `Memoir.paper()` is MEMOIR-l2, `Memoir.paper(penalty="l1")` is MEMOIR-l1, with the lam of the paper's l1, and
+        `Memoir.paper(oracle="simple-lsh")` is MEMOIR-LSH. An oracle has the paper's options unless they are given.
+        """
+        return cls(**of_paper(parameters))
+
     def _check_parameters(self) -> None:
         check.choice(self, "penalty", ("l2", "l1"))
-        check.choice(self, "preset", tuple(PRESETS))
         oracles.parse(self.oracle)
         if self.schedule is not None:
             schedules.parse(self.schedule)
-        if self.project is not None:
-            check.flag(self, "project")
-        for name in ("lam", "bias", "prune"):
+        for name in ("project", "average"):
+            if getattr(self, name) is not None:
+                check.flag(self, name)
+        for name in ("lam", "bias", "prune", "truncate_limit"):
             if getattr(self, name) is not None:
                 check.number(self, name, least=0)
-        for name in ("batch_size", "max_iter", "n_batches", "n_groups", "truncate_every"):
+        for name in ("refresh", "max_iter", "n_batches", "n_groups", "truncate_every"):
             if getattr(self, name) is not None:
                 check.number(self, name, least=1, whole=True)
-        if self.learning_rate is not None:
-            check.number(self, "learning_rate", above=0)
+        for name in ("rho", "learning_rate"):
+            if getattr(self, name) is not None:
+                check.number(self, name, above=0)
+        if isinstance(self.batch_size, str):
+            rows_per_batch(self.batch_size, 1)
+        elif self.batch_size is not None:
+            check.number(self, "batch_size", least=1, whole=True)
         check.flag(self, "early_stopping")
         check.fraction(self, "validation_fraction")
         check.number(self, "n_iter_no_change", least=1, whole=True)

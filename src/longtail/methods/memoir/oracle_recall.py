@@ -13,28 +13,32 @@ import numpy as np
 from longtail.methods.memoir.oracles import Oracle
 
 DELTAS = (0.5, 0.25, 0.1, 0.05, 0.01)
-N_BATCHES, N_ROWS = 32, 8  # number of sampled batches, and of sampled rows per batch
+N_BATCHES = 32  # number of sampled batches
+N_ROWS = 8  # number of sampled rows per batch
 TIE = 1e-6  # scores that differ by less count as equal, because the oracle and the exact search sum in different orders
 
 
 class RecallSample:
     """Compares the oracle with an exact search, for a few rows of some batches, spread evenly over training."""
 
-    def __init__(self, oracle: Oracle, n_batches: int) -> None:
+    def __init__(self, oracle: Oracle, n_batches: int, n_parts: int = 1) -> None:
         self.oracle = oracle
-        sampled = np.linspace(0, n_batches - 1, min(N_BATCHES, n_batches)).astype(int)
-        self.sampled = frozenset(sampled.tolist())
+        self.batches = _spread(n_batches, N_BATCHES)
+        self.parts = _spread(n_parts, N_ROWS)
+        self.n_rows = N_ROWS // len(self.parts)  # of a part
         self.excess: list[np.ndarray] = []
 
-    def compare(self, t: int, rows: np.ndarray, rivals: np.ndarray) -> None:
-        """Compare the rivals that the oracle found in batch t with the true ones. Called before the weights change."""
-        if t not in self.sampled:
+    def compare(self, batch: int, part: int, rows: np.ndarray, rivals: np.ndarray) -> None:
+        """Compare the rivals that the oracle found in a part of a batch with the true ones. Called before the weights
+        change."""
+        if batch not in self.batches or part not in self.parts:
             return
-        best = self.oracle.best(rows[:N_ROWS])
+        rows, rivals = rows[: self.n_rows], rivals[: self.n_rows]
+        best = self.oracle.best(rows)
         has_rival = best >= 0
         best = best[has_rival]
-        rows = rows[:N_ROWS][has_rival]
-        rivals = rivals[:N_ROWS][has_rival]
+        rows = rows[has_rival]
+        rivals = rivals[has_rival]
         vectors, X = self.oracle.vectors, self.oracle.X
         best_scores = vectors.scores(X, rows, best)
         nothing_found = np.minimum(best_scores, 0.0)  # as if the rival was a class without weights
@@ -44,6 +48,11 @@ class RecallSample:
     def figures(self) -> dict[str, np.ndarray]:
         """The figures of the training record; see `figures_of`."""
         return figures_of(np.concatenate(self.excess) if self.excess else np.empty(0))
+
+
+def _spread(n: int, wanted: int) -> frozenset[int]:
+    """At most `wanted` of the numbers from 0 to n - 1, evenly spaced."""
+    return frozenset(np.linspace(0, n - 1, min(wanted, n)).astype(int).tolist())
 
 
 def figures_of(excess: np.ndarray) -> dict[str, np.ndarray]:

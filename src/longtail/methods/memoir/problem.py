@@ -7,7 +7,7 @@ X, Y -> MemoirProblem (scaled rows, pairs of a row and a label, held-out rows, b
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,10 +16,11 @@ from longtail import parallel
 from longtail.matrix import row_squares
 from longtail.methods import state
 from longtail.methods.memoir import oracles, schedules
+from longtail.methods.memoir.average import Average
 from longtail.methods.memoir.early_stopping import EarlyStopping, HeldOutRows
 from longtail.methods.memoir.oracle_recall import RecallSample
 from longtail.methods.memoir.oracles import Oracle, SearchSpace
-from longtail.methods.memoir.presets import Parameters
+from longtail.methods.memoir.parameters import Parameters, rows_per_batch
 from longtail.methods.memoir.sgd import Batches, Pairs, Penalty, train
 from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
 from longtail.methods.problem import Block, CoupledProblem, Part
@@ -65,7 +66,7 @@ class MemoirProblem(CoupledProblem):
         self.pairs = Pairs(self.rows, row_of_pair, Y.indices.astype(np.int64))
         self.batches = batches_of(parameters, Y.nnz, self.n_labels)
         self.penalty = Penalty(
-            parameters.lam, parameters.penalty == "l1", parameters.project, parameters.truncate_every
+            parameters.lam, parameters.penalty == "l1", parameters.project, parameters.truncate_every, parameters.rho
         )
         self.n_groups = min(parameters.n_groups, max(1, self.n_labels // MIN_GROUP))
         self.settings = {
@@ -81,24 +82,30 @@ class MemoirProblem(CoupledProblem):
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
             oracle = self.oracle(team)
-            recall = RecallSample(oracle, self.batches.n_batches)
-            stopping = None
+            course = Course(
+                oracle,
+                RecallSample(oracle, self.batches.n_batches, self.batches.n_parts),
+                Average(oracle.vectors) if self.parameters.average else None,
+            )
             if self.held_out is not None:
-                stopping = EarlyStopping(self.held_out, self.parameters.n_iter_no_change, work.n_threads)
-            n_batches = self._train(oracle, recall, stopping, work)
+                course.stopping = EarlyStopping(self.held_out, self.parameters.n_iter_no_change, work.n_threads)
+            n_batches = self._train(course, work)
+        stopping = course.stopping
         if stopping is not None and stopping.best is not None:
             W = stopping.best.W
+        elif course.average is not None:
+            W = self.unscaled(course.average.to_csr())
         else:
             W = self.unscaled(oracle.vectors.take_csr())
         status = Status.COMPLETED if n_batches == self.batches.n_batches else Status.EARLY_STOPPED
         figures = {
             "validation_scores": np.array([] if stopping is None else stopping.scores, np.float64),
             "n_batches": np.array([n_batches], np.int64),
-            **recall.figures(),
+            **course.recall.figures(),
         }
         return self.part(W, status, self.batches.n_passes(n_batches, len(self.pairs.rows)), figures)
 
-    def _train(self, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None, work: Work) -> int:
+    def _train(self, course: Course, work: Work) -> int:
         """Run the batches and return how many were done.
 
         With held-out rows, the weights are scored after each pass (after each batch if a batch is longer than a pass).
@@ -106,33 +113,43 @@ class MemoirProblem(CoupledProblem):
         n_batches = self.batches.n_batches
         per_pass = max(1, round(len(self.pairs.rows) / self.batches.size))
         per_report = max(1, n_batches // N_REPORTS)
-        first = self._continue(oracle, recall, stopping, work.saved())
+        first = self._continue(course, work.saved())
 
         def between(t: int) -> None:
-            work.save(lambda: _state(t, oracle, recall, stopping))
+            work.save(lambda: course.state(t))
 
-        training = train(oracle, self.pairs, self.batches, self.penalty, self.order_seed, first, between)
-        for t, (chosen, rivals) in enumerate(training, first):
-            if stopping is not None and t and t % per_pass == 0:
-                stopping.add(self.model(self.unscaled(oracle.vectors.to_csr())))
-                if stopping.is_over:
-                    return t
-            recall.compare(t, self.pairs.rows[chosen], rivals)
-            if t % per_report == 0:
-                work.report(t / n_batches)
+        stopping = course.stopping
+        for query in train(
+            course.oracle, self.pairs, self.batches, self.penalty, self.order_seed, first, between, course.average
+        ):
+            t = query.batch
+            if query.part == 0:
+                if stopping is not None and t and t % per_pass == 0:
+                    stopping.add(self._current(course))
+                    if stopping.is_over:
+                        return t
+                if t % per_report == 0:
+                    work.report(t / n_batches)
+            course.recall.compare(t, query.part, self.pairs.rows[query.pairs], query.rivals)
         if stopping is not None:
-            stopping.add(self.model(self.unscaled(oracle.vectors.to_csr())))
+            stopping.add(self._current(course))
         return n_batches
 
-    def _continue(
-        self, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None, saved: state.Arrays | None
-    ) -> int:
+    def _current(self, course: Course) -> LinearModel:
+        """The model of the weights so far."""
+        weights = course.average or course.oracle.vectors
+        return self.model(self.unscaled(weights.to_csr()))
+
+    def _continue(self, course: Course, saved: state.Arrays | None) -> int:
         """Restore the state of an earlier attempt. Return the number of the next batch."""
         if saved is None:
             return 0
+        oracle, stopping = course.oracle, course.stopping
         oracle.vectors.restore(state.of(saved, "vectors"))
         oracle.restore(state.of(saved, "oracle"))
-        recall.excess = [saved["recall.excess"]]
+        course.recall.excess = [saved["recall.excess"]]
+        if course.average is not None:
+            course.average.restore(state.of(saved, "average"))
         if stopping is not None:
             stopping.scores = saved["stopping.scores"].tolist()
             best = {name: array.copy() for name, array in state.of(saved, "best").items()}
@@ -147,7 +164,12 @@ class MemoirProblem(CoupledProblem):
         kind = oracles.ORACLES[name]
         n_columns = self.n_features + (self.parameters.bias > 0)
         vectors = ClassVectors(
-            self.n_labels, n_columns, indexed=kind.indexed, n_groups=self.n_groups if kind.indexed else 1
+            self.n_labels,
+            n_columns,
+            indexed=kind.indexed,
+            n_groups=self.n_groups if kind.indexed else 1,
+            with_top=kind.reads_top(options),
+            limit=self.parameters.truncate_limit,
         )
         return kind(SearchSpace(vectors, self.rows, self.labels, team, self.oracle_seed, self.n_groups), **options)
 
@@ -167,28 +189,38 @@ class MemoirProblem(CoupledProblem):
         return LinearModel(W, self.n_features, self.parameters.bias)
 
 
-def _state(t: int, oracle: Oracle, recall: RecallSample, stopping: EarlyStopping | None) -> dict[str, np.ndarray]:
-    """Return the state of training before batch t. It does not include the order of the batches, which the seed
-    determines."""
-    excess = np.concatenate(recall.excess) if recall.excess else np.empty(0)
-    scores = [] if stopping is None else stopping.scores
-    best = None if stopping is None else stopping.best
-    return state.joined(
-        batch={"number": np.array(t)},
-        vectors=oracle.vectors.state(),
-        oracle=oracle.state(),
-        recall={"excess": excess},
-        stopping={"scores": np.array(scores, np.float64)},
-        best={} if best is None else {"data": best.W.data, "indices": best.W.indices, "indptr": best.W.indptr},
-    )
+@dataclass
+class Course:
+    """Everything that training changes."""
+
+    oracle: Oracle
+    recall: RecallSample
+    average: Average | None
+    stopping: EarlyStopping | None = None
+
+    def state(self, t: int) -> dict[str, np.ndarray]:
+        """Return the state before batch t. It does not include the order of the batches, which the seed determines."""
+        excess = np.concatenate(self.recall.excess) if self.recall.excess else np.empty(0)
+        scores = [] if self.stopping is None else self.stopping.scores
+        best = None if self.stopping is None else self.stopping.best
+        return state.joined(
+            batch={"number": np.array(t)},
+            vectors=self.oracle.vectors.state(),
+            oracle=self.oracle.state(),
+            recall={"excess": excess},
+            average={} if self.average is None else self.average.state(),
+            stopping={"scores": np.array(scores, np.float64)},
+            best={} if best is None else {"data": best.W.data, "indices": best.W.indices, "indptr": best.W.indptr},
+        )
 
 
 def batches_of(parameters: Parameters, n_pairs: int, n_classes: int) -> Batches:
     """Return the batches of a training run. There are none if there are no pairs or only one class."""
-    size = min(parameters.batch_size or math.ceil(100 * math.sqrt(n_classes)), max(n_pairs, 1))
+    size = min(rows_per_batch(parameters.batch_size, n_classes), max(n_pairs, 1))
     n_batches = parameters.n_batches or math.ceil(parameters.max_iter * n_pairs / size)
     schedule = schedules.parse(parameters.schedule)
-    return Batches(n_batches if n_pairs and n_classes > 1 else 0, size, parameters.learning_rate, schedule)
+    n_batches = n_batches if n_pairs and n_classes > 1 else 0
+    return Batches(n_batches, size, parameters.learning_rate, schedule, parameters.refresh)
 
 
 def _typical_length(X: sp.csr_array) -> float:

@@ -6,7 +6,7 @@ weights_kernels describes the arrays and the loops over them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -68,7 +68,7 @@ class VectorArrays(NamedTuple):
     # arena of the inverted lists: one entry per posting
     posting_classes: np.ndarray  # number of the class within its group
     posting_values: np.ndarray
-    # (features, N_TOP), or empty if there are inverted lists
+    # (features, N_TOP), or empty if nothing reads them
     top_classes: np.ndarray
     top_values: np.ndarray
     # bookkeeping
@@ -84,14 +84,24 @@ class ClassVectors:
     """W = scale V, with one sparse vector v_c per class.
 
     With `indexed=True`, V can also be read by feature, through inverted lists for each of `n_groups` groups of classes.
-    With `indexed=False`, only the top classes of each feature are known.
+    With `indexed=False`, only the top classes of each feature are known, unless `with_top=False`. A class is truncated
+    only if the weights that become zero have at most `limit` times its length.
     """
 
-    def __init__(self, n_classes: int, n_features: int, *, indexed: bool, n_groups: int = 1) -> None:
+    def __init__(
+        self,
+        n_classes: int,
+        n_features: int,
+        *,
+        indexed: bool,
+        n_groups: int = 1,
+        with_top: bool = True,
+        limit: float = 1.0,
+    ) -> None:
         self.shape = (n_classes, n_features)
         n_lists = n_features * n_groups if indexed else 0
         n_postings = FIRST_LENGTH if indexed else 0
-        n_with_top = 0 if indexed else n_features
+        n_with_top = n_features if with_top and not indexed else 0
         self.arrays = VectorArrays(
             starts=np.zeros(n_classes, np.int64),
             bits=np.zeros(n_classes, np.uint8),
@@ -114,6 +124,7 @@ class ClassVectors:
             indexed=indexed,
             n_groups=n_groups,
         )
+        self.limit = limit
         self.pending = np.zeros(n_classes)  # postponed truncation of each class, in units of W
         self.n_pending = np.zeros(n_classes, np.int64)
 
@@ -134,18 +145,39 @@ class ClassVectors:
         """|v_c| of these classes, in units of stored values."""
         return np.asarray(np.sqrt(np.maximum(self.arrays.squares[classes], 0.0)))
 
-    def step(self, X: CsrRows, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray, rate: float) -> np.ndarray:
-        """Pair by pair, if the margin of row i over its rival is below 1: w_rival -= rate x_i, w_target += rate x_i.
+    def step(
+        self, X: CsrRows, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray, step: float, rho: float = 1.0
+    ) -> np.ndarray:
+        """Pair by pair, if the margin of row i over its rival is below rho: w_rival -= step x_i, w_target += step x_i.
 
         Returns a boolean array with one entry per pair: whether its classes were moved.
         """
         moved = np.empty(len(rows), np.bool_)
-        n_done = 0
-        while n_done < len(rows):
-            n_done = kernels.step_rows(self.arrays, X, rows, targets, rivals, rate, n_done, moved)
-            if n_done < len(rows):
-                self._lengthen()
+        self._complete(
+            len(rows),
+            lambda begin: kernels.step_rows(self.arrays, X, rows, targets, rivals, rho, step, begin, moved),
+        )
         return moved
+
+    def add_rows(self, X: CsrRows, classes: np.ndarray, rows: np.ndarray, factors: np.ndarray) -> None:
+        """v_c += factors[k] x_i for c = classes[k] and i = rows[k]. Only for vectors without inverted lists."""
+        self._complete(len(classes), lambda begin: kernels.add_rows(self.arrays, X, classes, rows, factors, begin))
+
+    def add_vectors(self, source: ClassVectors, classes: np.ndarray, factors: np.ndarray) -> None:
+        """v_c += factors[k] s_c for c = classes[k], with the stored vectors s_c of `source`. The lengths of the vectors
+        are not updated. Only for vectors without inverted lists."""
+        self._complete(
+            len(classes),
+            lambda begin: kernels.add_vectors(self.arrays, source.arrays, classes, factors, begin),
+        )
+
+    def _complete(self, n: int, work_from: Callable[[int], int]) -> None:
+        """Call a kernel until all n items are done. It stops when an arena is too short, and returns the next item."""
+        n_done = 0
+        while n_done < n:
+            n_done = work_from(n_done)
+            if n_done < n:
+                self._lengthen()
 
     def shrink(self, factor: float) -> float:
         """W *= factor, by changing the scale.
@@ -164,23 +196,34 @@ class ClassVectors:
         self.arrays.scale[0] = 1.0
         return scale
 
-    def truncate(self, classes: np.ndarray, amount: float, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """Move all weights of these classes towards zero by `amount`, and remove those that become zero: eq. (13).
+    def due(self, classes: np.ndarray, amount: float, every: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of these classes are to be truncated now, and by how much.
 
         Truncation reads all weights of a class, so it is postponed. A class is truncated at every `every`-th call that
-        includes it, or when the postponed amounts add up to MAX_PENDING. It is then truncated by their sum. Returns the
-        classes that were truncated in this call, and by how much.
+        includes it, or when the postponed amounts add up to MAX_PENDING. It is then truncated by their sum, unless it
+        would lose too much.
         """
         self.pending[classes] += amount
         self.n_pending[classes] += 1
         due = classes[(self.n_pending[classes] >= every) | (self.pending[classes] >= MAX_PENDING)]
-        amounts = self.pending[due]
+        amounts = self._bearable(due, self.pending[due])
         self.pending[due] = 0.0
         self.n_pending[due] = 0
-        size = int(self.arrays.counts[due].max(initial=0))
+        return due[amounts > 0], amounts[amounts > 0]
+
+    def _bearable(self, classes: np.ndarray, amounts: np.ndarray) -> np.ndarray:
+        """Return the amounts, with 0 for classes where truncation would remove weights of too great a length."""
+        if self.limit >= 1.0:
+            return amounts
+        lost = np.empty(len(classes))
+        kernels.lost_squares(self.arrays, classes, amounts / self.scale, lost)
+        return np.where(lost <= self.limit**2 * np.maximum(self.arrays.squares[classes], 0.0), amounts, 0.0)
+
+    def truncate(self, classes: np.ndarray, amounts: np.ndarray) -> None:
+        """Move all weights of classes[k] towards zero by amounts[k], and remove those that become zero: eq. (13)."""
+        size = int(self.arrays.counts[classes].max(initial=0))
         room = np.empty(size, np.uint32), np.empty(size, np.float32), np.empty(size, np.uint32)
-        kernels.truncate_classes(self.arrays, due, amounts / self.scale, *room)
-        return due, amounts
+        kernels.truncate_classes(self.arrays, classes, amounts / self.scale, *room)
 
     def scores(self, X: CsrRows, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """x_i.w_c for pairs of a row and a class; -inf where the class is negative."""
@@ -195,7 +238,8 @@ class ClassVectors:
         index_type = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
         indices = np.empty(indptr[-1], index_type)
         data = np.empty(indptr[-1], np.float32)
-        kernels.fill_csr(self.arrays, self.pending, indptr, indices, data)
+        pending = self._bearable(np.arange(self.shape[0]), self.pending)
+        kernels.fill_csr(self.arrays, pending, indptr, indices, data)
         W = sp.csr_array((data, indices, indptr.astype(index_type)), shape=self.shape)
         W.sort_indices()
         W.eliminate_zeros()

@@ -269,8 +269,8 @@ def has_room(vectors, X, i, y, r):
 
 
 @kernel
-def step_rows(vectors, X, rows, targets, rivals, step, begin, moved):
-    """The inner loop of Algorithms 1 and 2, from pair `begin` on: if 1 + x.(w_r - w_y) > 0, then w_r -= step x and
+def step_rows(vectors, X, rows, targets, rivals, rho, step, begin, moved):
+    """The inner loop of Algorithms 1 and 2, from pair `begin` on: if rho + x.(w_r - w_y) > 0, then w_r -= step x and
     w_y += step x. moved[k] says whether pair k changed its classes. Returns the number of the first pair that was not
     processed because an arena was too short, or the number of all pairs."""
     scale = vectors.scale[0]
@@ -278,7 +278,7 @@ def step_rows(vectors, X, rows, targets, rivals, step, begin, moved):
         i, y = rows[k], targets[k]
         r = rivals[k]
         moved[k] = False
-        if r < 0 or 1.0 + scale * (score(vectors, X, i, r) - score(vectors, X, i, y)) <= 0.0:
+        if r < 0 or rho + scale * (score(vectors, X, i, r) - score(vectors, X, i, y)) <= 0.0:
             continue
         if not has_room(vectors, X, i, y, r):
             return k
@@ -286,6 +286,37 @@ def step_rows(vectors, X, rows, targets, rivals, step, begin, moved):
         add_row(vectors, X, i, y, step / scale)
         moved[k] = True
     return len(rows)
+
+
+@kernel
+def add_rows(vectors, X, classes, rows, factors, begin):
+    """v_c += factors[k] x_i for c = classes[k] and i = rows[k], from k = `begin` on, without inverted lists. Returns
+    the first k that was not processed because the arena was too short, or the number of all."""
+    for k in range(begin, len(classes)):
+        n = np.int64(X.indptr[rows[k] + 1] - X.indptr[rows[k]])
+        if vectors.used[TABLES] + table_room(vectors, classes[k], n) > len(vectors.keys):
+            return k
+        add_row(vectors, X, rows[k], classes[k], factors[k])
+    return len(classes)
+
+
+@kernel
+def add_vectors(vectors, source, classes, factors, begin):
+    """v_c += factors[k] s_c for c = classes[k], where s_c are the vectors of `source`. See add_rows."""
+    for k in range(begin, len(classes)):
+        c = classes[k]
+        if vectors.used[TABLES] + table_room(vectors, c, np.int64(source.counts[c])) > len(vectors.keys):
+            return k
+        if source.bits[c] == 0 or factors[k] == 0.0:
+            continue
+        for at in range(source.starts[c], source.starts[c] + (np.int64(1) << np.int64(source.bits[c]))):
+            feature = source.keys[at]
+            if feature != EMPTY:
+                slot = find(vectors, c, feature)
+                if slot < 0:
+                    slot = insert(vectors, c, feature)
+                vectors.values[slot] += np.float32(factors[k] * source.values[at])
+    return len(classes)
 
 
 @kernel
@@ -313,45 +344,22 @@ def best_of(vectors, X, Y, rows, candidates, group, n_groups, seen, out, out_sco
 
 
 @kernel
-def best_of_all(vectors, X, Y, rows, line_of, panel, scores, out, out_scores):
-    """out[k] = the class with the largest score for row rows[k] that is not one of its labels, or -1. The first of
-    equal scores wins. All rows are scored together, so all weights are read once.
-
-    line_of : zeros, one per feature.
-    panel : zeros, (total number of entries of the rows, number of rows): the rows as columns, over their features only.
-    scores : room for the scores of one class.
-    """
-    n_lines = 0
-    for k in range(len(rows)):
-        out[k], out_scores[k] = -1, -np.inf
-        for p in range(X.indptr[rows[k]], X.indptr[rows[k] + 1]):
-            if line_of[X.indices[p]] == 0:
-                n_lines += 1
-                line_of[X.indices[p]] = n_lines
-            panel[line_of[X.indices[p]] - 1, k] = X.data[p]
-    for c in range(len(vectors.counts)):
-        scores[:] = 0.0
-        if vectors.bits[c] > 0:
-            for slot in range(vectors.starts[c], vectors.starts[c] + (np.int64(1) << np.int64(vectors.bits[c]))):
-                feature = vectors.keys[slot]
-                if feature != EMPTY and line_of[feature] > 0:
-                    value, line = vectors.values[slot], line_of[feature] - 1
-                    for k in range(len(rows)):
-                        scores[k] += value * panel[line, k]
-        for k in range(len(rows)):
-            if scores[k] > out_scores[k]:
-                is_label = False
-                for p in range(Y.indptr[rows[k]], Y.indptr[rows[k] + 1]):
-                    is_label |= Y.indices[p] == c
-                if not is_label:
-                    out[k], out_scores[k] = c, scores[k]
-
-
-@kernel
 def score_pairs(vectors, X, rows, classes, out):
     """out[k] = x_i.v_c for row rows[k] and class classes[k]; -inf where the class is negative."""
     for k in range(len(rows)):
         out[k] = score(vectors, X, rows[k], classes[k]) if classes[k] >= 0 else -np.inf
+
+
+@kernel
+def lost_squares(vectors, classes, amounts, out):
+    """out[k] = the sum of v^2 over the weights of class classes[k] that truncation by amounts[k] sets to zero"""
+    for k in range(len(classes)):
+        c = classes[k]
+        out[k] = 0.0
+        if vectors.bits[c] > 0:
+            for slot in range(vectors.starts[c], vectors.starts[c] + (np.int64(1) << np.int64(vectors.bits[c]))):
+                if vectors.keys[slot] != EMPTY and abs(vectors.values[slot]) <= amounts[k]:
+                    out[k] += np.float64(vectors.values[slot]) ** 2
 
 
 @kernel

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -109,6 +110,7 @@ class OneVsAll(ExtremeClassifier):
 
     method = "one-vs-all"
     takes_dense = True
+    _paper: ClassVar[Mapping[str, Any]] = {"solver": "newton", "start": "msi"}
 
     def __init__(
         self,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -106,6 +106,7 @@ class PDSparse(ExtremeClassifier):
     """
 
     method = "pd-sparse"
+    _paper: ClassVar[Mapping[str, Any]] = {"C": 1.0, "search": "part:parts=3,returned=1"}
     _repeated: dict[str, Any]  # only in an estimator that repeats an earlier fit: its problem parameters
 
     def __init__(

@@ -4,7 +4,7 @@ For rows of X, an oracle finds the rival: the class with the largest score that 
 
     r_i = argmax over all classes r outside Y_i of x_i.w_r                     Algorithms 1 and 2, "approximately"
 
-The rivals of a batch are found with the same weights, in threads. Each row is searched by itself, so the number of
+The rivals of a query are found with the same weights, in threads. Each row is searched by itself, so the number of
 threads does not change the result.
 
 With n_groups = G > 1, the rivals of one batch come from one group of classes: those with c mod G = g, for a g drawn at
@@ -24,8 +24,9 @@ import numpy as np
 
 from longtail import parallel
 from longtail.errors import InputError
+from longtail.methods.memoir.oracles.exact_kernels import best_of_all
 from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
-from longtail.methods.memoir.weights_kernels import best_of, best_of_all
+from longtail.methods.memoir.weights_kernels import best_of
 from longtail.methods.state import of_generator, set_generator
 
 MAX_ROWS = 256  # rows that a thread searches at a time
@@ -93,6 +94,11 @@ class Oracle(ABC):
     @abstractmethod
     def column_bytes(cls, options: Mapping[str, Any]) -> tuple[int, int]:
         """Return the bytes that training needs per feature and per class, including unused features and classes."""
+
+    @classmethod
+    def reads_top(cls, options: Mapping[str, Any]) -> bool:
+        """Whether the search reads the top classes of features, so that the class vectors must know them."""
+        return False
 
     def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Find a rival for each row, or -1 if there is none. targets[k] is the label of row rows[k] to be learned.

@@ -1,4 +1,5 @@
-"""Candidates that both approximate oracles score in addition to the classes that their own search finds.
+"""Candidates that both approximate oracles score in addition to the classes that their own search finds. They are our
+addition to the paper, and the option `likely=no` of these oracles leaves them out.
 
 A candidate for the rival of a row comes from one of two places:
 
@@ -13,6 +14,7 @@ The graph oracle also starts its walk at these candidates. Memory is O(number of
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -40,15 +42,21 @@ class RecentRivals:
 
 
 class CandidateOracle(Oracle):
-    """An oracle that also scores recent rivals and top classes."""
+    """An oracle that, with the option `likely`, also scores recent rivals and top classes."""
 
-    def __init__(self, space: SearchSpace) -> None:
+    def __init__(self, space: SearchSpace, likely: bool) -> None:
         super().__init__(space)
-        self.recent = RecentRivals(self.vectors.shape[0])
+        self.likely = likely
+        self.recent = RecentRivals(self.vectors.shape[0] if likely else 0)
+
+    @classmethod
+    def reads_top(cls, options: Mapping[str, Any]) -> bool:
+        return bool(options["likely"])
 
     def query(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         rivals = super().query(rows, targets)
-        self.recent.add(targets, rivals)
+        if self.likely:
+            self.recent.add(targets, rivals)
         return rivals
 
     def state(self) -> dict[str, np.ndarray]:
@@ -61,6 +69,8 @@ class CandidateOracle(Oracle):
 
     def candidates(self, rows: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return an array with one row of candidates (class numbers) per row. Unused entries are -1."""
+        if not self.likely:
+            return np.empty((len(rows), 0), np.int32)
         from_features = np.empty((len(rows), N_CANDIDATES), np.int32)
         sums = np.zeros(self.vectors.shape[0], np.float32)
         best = np.empty(N_CANDIDATES, np.float32)

@@ -1,4 +1,5 @@
-"""Compiled loops of the exact oracle: the scores of a group of classes from inverted lists, and their maximum."""
+"""Compiled loops that find the best class exactly: from inverted lists for the exact oracle, and from all weights for
+the measurement of the other oracles."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import numpy as np
 from longtail.compiled import kernel
 
 SCORE_LANES = 64  # scores compared at once
+EMPTY = np.uint32(2**32 - 1)  # the key of a free slot; equal to weights_kernels.EMPTY
 
 
 @kernel
@@ -61,3 +63,38 @@ def first_best(scores, begin):
         if scores[at] == best:
             return np.int64(at)
     return np.int64(-1)
+
+
+@kernel
+def best_of_all(vectors, X, Y, rows, line_of, panel, scores, out, out_scores):
+    """out[k] = the class with the largest score for row rows[k] that is not one of its labels, or -1. The first of
+    equal scores wins. All rows are scored together, so all weights are read once.
+
+    line_of : zeros, one per feature.
+    panel : zeros, (total number of entries of the rows, number of rows): the rows as columns, over their features only.
+    scores : room for the scores of one class.
+    """
+    n_lines = 0
+    for k in range(len(rows)):
+        out[k], out_scores[k] = -1, -np.inf
+        for p in range(X.indptr[rows[k]], X.indptr[rows[k] + 1]):
+            if line_of[X.indices[p]] == 0:
+                n_lines += 1
+                line_of[X.indices[p]] = n_lines
+            panel[line_of[X.indices[p]] - 1, k] = X.data[p]
+    for c in range(len(vectors.counts)):
+        scores[:] = 0.0
+        if vectors.bits[c] > 0:
+            for slot in range(vectors.starts[c], vectors.starts[c] + (np.int64(1) << np.int64(vectors.bits[c]))):
+                feature = vectors.keys[slot]
+                if feature != EMPTY and line_of[feature] > 0:
+                    value, line = vectors.values[slot], line_of[feature] - 1
+                    for k in range(len(rows)):
+                        scores[k] += value * panel[line, k]
+        for k in range(len(rows)):
+            if scores[k] > out_scores[k]:
+                is_label = False
+                for p in range(Y.indptr[rows[k]], Y.indptr[rows[k] + 1]):
+                    is_label |= Y.indices[p] == c
+                if not is_label:
+                    out[k], out_scores[k] = c, scores[k]

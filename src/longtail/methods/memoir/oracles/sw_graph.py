@@ -8,6 +8,9 @@ The classes move during training. A class is removed and inserted again when it 
 more than `drift` times its length. A class that has lost all its weights is removed. To insert a class, its nearest
 neighbours are searched for in the graph itself. Scoring a long vector against many classes is slow, so only the
 heaviest weights of the class are used in this search.
+
+A walk starts at a random class, and with `likely=yes` also at the row's own class, whose neighbours are likely rivals,
+and at the candidates of candidates.py.
 """
 
 from __future__ import annotations
@@ -65,12 +68,15 @@ class Beam(NamedTuple):
 
 
 class SWGraph(CandidateOracle):
-    """Options: the largest number of `links` of a class, the size of the `beam` of a search, and `drift` as above."""
+    """Options: the largest number of `links` of a class, the size of the `beam` of a search, `drift` as above, and
+    whether a walk also starts at `likely` rivals."""
 
     smallest: ClassVar[Mapping[str, float]] = {"links": 1, "beam": 1, "drift": 0}
 
-    def __init__(self, space: SearchSpace, *, links: int = 8, beam: int = 4, drift: float = 1.0) -> None:
-        super().__init__(space)
+    def __init__(
+        self, space: SearchSpace, *, links: int = 8, beam: int = 4, drift: float = 1.0, likely: bool = True
+    ) -> None:
+        super().__init__(space, likely)
         n_classes = self.vectors.shape[0]
         self.graph = Graph.empty(n_classes, links)
         self.beam_size = beam
@@ -80,12 +86,16 @@ class SWGraph(CandidateOracle):
 
     @classmethod
     def column_bytes(cls, options: Mapping[str, Any]) -> tuple[int, int]:
-        return 128, 116 + 8 * options["links"]
+        likely = options["likely"]
+        return 128 * likely, 80 + 36 * likely + 8 * options["links"]
 
     def search(self, rows: np.ndarray, targets: np.ndarray, rivals: np.ndarray) -> None:
+        starts = self.candidates(rows, targets)
+        if self.likely:
+            starts = np.concatenate([targets[:, None], starts], axis=1, dtype=np.int32)
         kernels.search_rows(
-            self.vectors.arrays, self.graph, self.X, self.Y, rows, targets, self.candidates(rows, targets), self.group,
-            self.n_groups, self.salt, self._beam(self.beam_size), rivals,
+            self.vectors.arrays, self.graph, self.X, self.Y, rows, starts, self.group, self.n_groups, self.salt,
+            self._beam(self.beam_size), rivals,
         )  # fmt: skip
 
     def update(self, moves: Moves) -> None:

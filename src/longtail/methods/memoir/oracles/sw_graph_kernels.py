@@ -102,12 +102,11 @@ def walk(vectors, graph, features, values, n, mark, group, n_groups, beam):
 
 
 @kernel
-def search_rows(vectors, graph, X, Y, rows, targets, candidates, group, n_groups, salt, beam, out):
+def search_rows(vectors, graph, X, Y, rows, starts, group, n_groups, salt, beam, out):
     """out[k] = the best class of the group that the search finds for row rows[k] and that is not one of its labels, or
     -1.
 
-    The search starts at a random class, at the class targets[k], whose neighbours are likely rivals, and at the
-    candidates of the row.
+    The search starts at a random class and at the classes starts[k]. Negative entries (padding) are skipped.
     """
     n_live = graph.n_live[0]
     for k in range(len(rows)):
@@ -122,9 +121,7 @@ def search_rows(vectors, graph, X, Y, rows, targets, candidates, group, n_groups
         values = X.data[X.indptr[i] : X.indptr[i + 1]]
         entry = graph.live[(salt + i * 7919) % n_live]
         n = visit(vectors, features, values, entry, 0, mark, group, n_groups, beam)
-        if graph.at[targets[k]] >= 0:
-            n = visit(vectors, features, values, np.int32(targets[k]), n, mark, group, n_groups, beam)
-        for c in candidates[k]:
+        for c in starts[k]:
             if c >= 0 and graph.at[c] >= 0:
                 n = visit(vectors, features, values, c, n, mark, group, n_groups, beam)
         walk(vectors, graph, features, values, n, mark, group, n_groups, beam)

@@ -1,0 +1,139 @@
+"""The scripts of benchmarks/papers: a quick run of each, rows that are kept, and pages that are up to date."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.papers import common, memoir_bounds
+from benchmarks.papers.common import Bench, Experiment, Paper
+
+ROOT = Path(__file__).parent.parent
+SCRIPTS = sorted(
+    path.stem
+    for path in (ROOT / "benchmarks" / "papers").glob("*.py")
+    if "main(PAPER)" in path.read_text(encoding="utf-8")
+)
+PAGES = ROOT / "docs" / "papers"
+
+
+def paper_of(script: str) -> Paper:
+    return importlib.import_module(f"benchmarks.papers.{script}").PAPER
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_quick_run_writes_every_table_and_figure(script, tmp_path, capsys):
+    paper = paper_of(script)
+    common.main(paper, ["--quick", "--output", str(tmp_path)])
+    page = (tmp_path / f"{script}.md").read_text(encoding="utf-8")
+    for experiment in paper.experiments:
+        kept = json.loads((tmp_path / script / f"{experiment.name}.json").read_text())
+        assert kept["finished"]
+        assert kept["rows"]
+        assert f"## {experiment.title}\n" in page
+    for figure in (tmp_path / script).glob("*.svg"):
+        assert f"]({script}/{figure.name})" in page
+    assert page.count("| --- |") >= len(paper.experiments) // 2
+    capsys.readouterr()
+    common.main(paper, ["--quick", "--output", str(tmp_path)])
+    assert capsys.readouterr().err == ""  # nothing is measured twice
+    assert (tmp_path / f"{script}.md").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_page_in_the_documentation_is_that_of_the_kept_rows(script, tmp_path):
+    """Who changes a sentence or measures a row again also writes the page: run the script."""
+    shown = (PAGES / f"{script}.md").read_text(encoding="utf-8")
+    for file in (PAGES / script).glob("*.json"):
+        (tmp_path / script).mkdir(exist_ok=True)
+        (tmp_path / script / file.name).write_bytes(file.read_bytes())
+    assert common.page(paper_of(script), tmp_path) == shown
+    for figure in (tmp_path / script).glob("*.svg"):
+        assert (PAGES / script / figure.name).exists()
+    assert not json.loads(file.read_text())["quick"]
+
+
+def test_make_papers_runs_every_script():
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("PAPERS")]
+    assert set(SCRIPTS) <= set(line.split(":=")[1].split())
+
+
+# --- what the scripts share ------------------------------------------------------------------------------------------
+
+
+def toy(measured: list[str], stop: str = "") -> Paper:
+    def measure(bench: Bench) -> None:
+        for key in ("a", "b"):
+            if key == stop:
+                raise KeyboardInterrupt
+            bench.row(key, lambda key=key: measured.append(key) or {"value": np.float64(1.5)})
+
+    def show(rows: common.Rows, folder: Path) -> str:
+        return common.table(["key", "value"], [[key, row["value"]] for key, row in rows.items()])
+
+    experiments = (Experiment("table-1", "Table 1", measure, show), Experiment("figure-2", "Figure 2", measure, show))
+    return Paper("toy", "A toy", "About it.", experiments)
+
+
+def test_a_run_goes_on_after_its_last_row_and_skips_what_is_finished(tmp_path):
+    measured: list[str] = []
+    words = ["--quick", "--output", str(tmp_path)]
+    with pytest.raises(KeyboardInterrupt):
+        common.main(toy(measured, stop="b"), words)
+    assert measured == ["a"]
+    common.main(toy(measured), [*words, "--tables", "1"])
+    assert measured == ["a", "b"]
+    page = (tmp_path / "toy.md").read_text()
+    assert "## Table 1\n\n| key | value |\n| --- | --- |\n| a | 1.5 |\n| b | 1.5 |\n" in page
+    assert "Figure 2" not in page
+    common.main(toy(measured), [*words, "--tables", "1,figure-2"])
+    assert measured == ["a", "b", "a", "b"]
+    common.main(toy(measured), [*words, "--tables", "figure-2", "--force"])
+    assert measured == ["a", "b"] * 3
+    with pytest.raises(SystemExit, match="table-9 is unknown"):
+        common.main(toy(measured), [*words, "--tables", "9"])
+
+
+def test_real_data_must_be_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("LONGTAIL_DATA", raising=False)
+    with pytest.raises(SystemExit, match="pass --data FOLDER, or set the environment variable LONGTAIL_DATA"):
+        Bench(tmp_path / "table-1.json", None, quick=False).data("bibtex")
+
+
+def test_several_seeds_become_a_mean_and_a_range():
+    assert common.spread([41.0, 42.0, 41.8]) == "41.6 (41.0 to 42.0)"
+    assert common.spread([41.0]) == "41.0"
+    assert common.of_seeds([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]) == {"a": [1, 2], "b": "x"}
+
+
+# --- the bounds of MEMOIR --------------------------------------------------------------------------------------------
+
+
+def test_the_bounds_of_memoir_by_hand():
+    margins = np.array([2.0, 0.5, -1.0])
+    assert memoir_bounds.hinge_risk(margins, 1.0) == pytest.approx((0 + 0.5 + 2) / 3)
+    found = memoir_bounds.theorem_1(margins, 1.0, 1.0, C=5, R=2.0, omega=3.0, delta=0.1)
+    risk = (0 + 0.75 + 1.5) / 3  # with rho (1 + epsilon) = 2
+    assert found == pytest.approx(risk + 20 * 6 / math.sqrt(3) + 3 * math.sqrt(math.log(40) / 6))
+    gap = memoir_bounds.theorem_2(0.25, 100, 0.1, 0.2, 0.05)
+    noise = 0.8 * 0.1 * 0.5 + 0.2 + math.sqrt(math.log(20) / 100)
+    assert gap == pytest.approx((0.5 + 2 + 0.1) * (1 + math.log(100)) / 50 + 2 * noise)
+    assert memoir_bounds.lsh_exponent(0.5, 0.5) == pytest.approx(
+        math.log(1 - 1 / 3) / math.log(1 - math.acos(0.25) / math.pi)
+    )
+    assert memoir_bounds.n_tables(0.5, 3, 0.1) == pytest.approx(math.log(0.1) / math.log(7 / 8))
+
+
+def test_the_inequality_in_the_proof_of_theorem_1_fails_and_its_correction_holds():
+    """m' is too large by epsilon rho: R_rho(m) <= R_{rho (1 + epsilon)}(m') is wrong at m' = 0."""
+    rng = np.random.default_rng(0)
+    for epsilon in (0.1, 0.5, 2.0):
+        inexact = rng.normal(size=200)
+        exact = inexact - epsilon * rng.random(200)
+        assert memoir_bounds.hinge_risk(exact, 1.0) <= memoir_bounds.corrected_risk(inexact, 1.0, epsilon)
+    assert memoir_bounds.hinge_risk(np.array([-0.5]), 1.0) > memoir_bounds.hinge_risk(np.array([0.0]), 1.5)
