@@ -66,6 +66,7 @@ class Worker:
             self.slot["state"] = READY
             self._tick()
             await self.stopped.wait()
+            self.service.reader.close()
             self.service.flush_log()
         sys.stderr.flush()
 
@@ -111,7 +112,7 @@ class Worker:
 
     async def _connect(self, connected: socket.socket) -> None:
         with suppress(OSError):
-            await self.loop.connect_accepted_socket(lambda: Connection(self.service), connected)
+            await self.loop.connect_accepted_socket(lambda: Connection(self.service, connected), connected)
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 
