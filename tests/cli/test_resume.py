@@ -161,7 +161,6 @@ def test_a_record_that_lies(interrupted, run, tmp_path, change):
         (["-k", "2"], "--top-k: it was 3 and is now 2"),
         (["--output-format", "csv"], "--output-format: it was 'jsonl' and is now 'csv'"),
         (["--keep", "text"], "--keep: it was not given and is now 'text'"),
-        (["--tail-boost", "0.5"], "--tail-boost: it was 0.0 and is now 0.5"),
         (["--text-field", "text"], "--text-field: it was not given and is now 'text'"),
     ],
 )

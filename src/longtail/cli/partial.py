@@ -64,6 +64,7 @@ class Partial:
         self.record = output.with_name(output.name + ".part.json")
         self.identity = dict(identity)
         self.rows = self.bytes = self.crc = self.input_crc = 0
+        self.refused = False  # whether the input was not the one of the earlier run
         self.skipped = 0  # rows of the input that were compared with the record
         self.compared = 0  # CRC-32 of these rows
         if resume and self.record.exists():
@@ -121,6 +122,7 @@ class Partial:
         return True
 
     def _other_input(self) -> InputError:
+        self.refused = True
         return InputError(
             f"the input is not the one of {self.path}: its first {self.first:,} rows differ from those that were "
             f"predicted before; use the same file, {AGAIN}"
@@ -171,6 +173,8 @@ class Partial:
         if self.rows > self.first:
             self.checkpoint()
         self.file.close()
+        if self.refused:
+            return
         if self.rows:
             note(f"{self.rows:,} rows are kept in {self.path}; the same command with --resume continues after them")
         else:

@@ -59,28 +59,23 @@ class Reader:
             self._resting.cancel()
             self._begin()
 
-    def close(self) -> None:
-        self.loop.remove_reader(self._selector.fileno())
-        if self._resting is not None:
-            self._resting.cancel()
-        self._selector.close()
-
     def _read(self) -> None:
         begin = now = time.perf_counter()
-        refused = 0
+        before, quick = self.service.refusals, 0
         if not self._ready:
             self._ready.extend(key.data for key, _ in self._selector.select(0))
-        while self._ready and now - begin < (REFUSAL_SECONDS if refused else ROUND_SECONDS):
+        while self._ready and now - begin < (REFUSAL_SECONDS if self.service.full else ROUND_SECONDS):
             connection = self._ready.popleft()
             if connection.is_read:
-                refused += self._read_one(connection)
+                quick += self._read_one(connection)
             now = time.perf_counter()
-        if refused:
-            self.service.refused_quickly(refused)
+        if quick:
+            self.service.refused_quickly(quick)
+        if self.service.refusals > before:
             self._rest((now - begin) * (1 / REFUSAL_SHARE - 1))
 
     def _read_one(self, connection: Connection) -> bool:
-        """Read what has arrived on a connection. Returns whether it was refused."""
+        """Read what has arrived on a connection. Returns whether it was refused without parsing."""
         try:
             data = connection.socket.recv(CHUNK)
         except (BlockingIOError, InterruptedError):

@@ -131,6 +131,7 @@ class Service:
         self.closes_idle = False
         self.pending = 0  # scoring requests that were admitted and are not answered yet
         self.pending_bytes = 0
+        self.refusals = 0  # requests for which the queue had no place
         self._log_lines: list[str] = []
 
     # --- connections -------------------------------------------------------------------------------------------------
@@ -195,6 +196,7 @@ class Service:
             self.model(request)
         if endpoint.scores:
             if self.full:
+                self.refusals += 1
                 self.slot["rejected"] += 1
                 raise overloaded(QUEUE_IS_FULL)
             self.pending += 1
@@ -280,6 +282,7 @@ class Service:
 
     def refused_quickly(self, count: int) -> None:
         """Count requests that were refused without parsing because the queue was full."""
+        self.refusals += count
         self.slot["rejected"] += count
         self.slot.count("none", 503, 0.0, count)
 

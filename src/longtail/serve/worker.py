@@ -66,7 +66,6 @@ class Worker:
             self.slot["state"] = READY
             self._tick()
             await self.stopped.wait()
-            self.service.reader.close()
             self.service.flush_log()
         sys.stderr.flush()
 
