@@ -15,7 +15,7 @@ from typing import Any
 
 from serve import service
 
-TEXT = "Displaced fracture of the left ankle after a fall from a ladder, with pain and swelling; type 2 diabetes"
+TEXT = "Type 2 diabetes mellitus with diabetic retinopathy of the left eye, and iron deficiency anemia"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 SIZES = {"wide": (1280, 860), "phone": (360, 740)}
 
@@ -36,7 +36,7 @@ def compared(page: Any) -> None:
 
 
 def browsed(page: Any) -> None:
-    page.fill("#label-search", "fracture")
+    page.fill("#label-search", "diabet")
     page.wait_for_timeout(500)
     page.locator("button.row").nth(1).click()
     page.wait_for_selector(".detail .words")

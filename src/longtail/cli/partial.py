@@ -42,7 +42,7 @@ class Target(Protocol):
         ...
 
 
-class Stream:
+class DirectOutput:
     """Standard output, or a file that is not a regular one."""
 
     def __init__(self, file: IO[str]) -> None:
@@ -193,12 +193,12 @@ def _shown(value: Any) -> str:
 def opened(output: str | None, finish: Finish, identity: Mapping[str, Any], resume: bool) -> Iterator[Target]:
     """Where the predictions go: a file, or standard output."""
     if output is None:
-        yield Stream(sys.stdout)
+        yield DirectOutput(sys.stdout)
         return
     path = Path(os.path.realpath(output))  # a link stays a link
     if path.exists() and not path.is_file():  # a pipe or a device
         with open(path, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-            yield Stream(file)
+            yield DirectOutput(file)
         return
     partial = Partial(path, identity, resume)
     try:

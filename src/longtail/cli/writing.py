@@ -58,7 +58,7 @@ def encoder(form: str, *, numbered: bool, calibrated: bool) -> Encoder:
     return _Csv() if form == "csv" else _JsonLines()
 
 
-class _Text:
+class _TextFormat:
     """A text format, which is complete when it is collected."""
 
     def encode(self, rows: Sequence[Row], *, first: bool) -> bytes:
@@ -71,12 +71,12 @@ class _Text:
         raise NotImplementedError
 
 
-class _JsonLines(_Text):
+class _JsonLines(_TextFormat):
     def text(self, rows: Sequence[Row], first: bool) -> str:
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-class _Csv(_Text):
+class _Csv(_TextFormat):
     """A header, then a row each. Labels and numbers of a row are joined by a bar."""
 
     def text(self, rows: Sequence[Row], first: bool) -> str:
