@@ -72,7 +72,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
 
     def solve(self, block: Block, work: Work) -> Part:
         if self.first is None:
-            return newton.solve(self, block, work, start=self.start, tol=self.tol)
+            return newton.solve(self, block, work, start=self.start, tol=self.tol, trace=self.trace)
         return dual.solve(self, self.first, block, work)
 
     def stack(self) -> WeightStack:
