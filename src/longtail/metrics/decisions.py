@@ -47,18 +47,20 @@ def set_metrics(Y: Any, predicted: Any, *, zero_division: float = 0.0) -> dict[s
         raise InputError(f"the prediction has shape {found.shape}, but Y has shape {truth.shape}")
     hits = sp.csr_array(truth.multiply(found))
     metrics: dict[str, float] = {}
-    total = _shares(np.array([hits.nnz]), np.array([found.nnz]), np.array([truth.nnz]), zero_division)
+    total = _shares(np.array([hits.nnz]), np.array([found.nnz]), np.array([truth.nnz]), zero_division=zero_division)
     metrics |= {f"micro-{name}": float(values[0]) for name, values in total.items()}
     by_label = [np.bincount(each.indices, minlength=each.shape[1]) for each in (hits, found, truth)]
     used = (by_label[1] + by_label[2]) > 0
-    per_label = _shares(*(counts[used] for counts in by_label), zero_division)
+    per_label = _shares(*(counts[used] for counts in by_label), zero_division=zero_division)
     metrics |= {f"macro-{name}": _mean(values) for name, values in per_label.items()}
-    per_row = _shares(*(np.diff(each.indptr) for each in (hits, found, truth)), zero_division)
+    per_row = _shares(*(np.diff(each.indptr) for each in (hits, found, truth)), zero_division=zero_division)
     metrics |= {f"sample-{name}": _mean(values) for name, values in per_row.items()}
     return metrics | {"labels per row": found.nnz / max(found.shape[0], 1)}
 
 
-def _shares(hits: np.ndarray, predicted: np.ndarray, true: np.ndarray, zero_division: float) -> dict[str, np.ndarray]:
+def _shares(
+    hits: np.ndarray, predicted: np.ndarray, true: np.ndarray, *, zero_division: float
+) -> dict[str, np.ndarray]:
     ratios = {"precision": (hits, predicted), "recall": (hits, true), "F1": (2 * hits, predicted + true)}
     return {
         name: np.where(below > 0, above / np.maximum(below, 1), zero_division)
