@@ -136,7 +136,7 @@ def difference(one: Sequence[Trial], other: Sequence[Trial]) -> tuple[float, flo
 
 
 @dataclass
-class State:
+class TrialFile:
     """Trials in a file, as one line of JSON each. The first line describes the data and the settings."""
 
     path: Path | None
@@ -144,7 +144,7 @@ class State:
     trials: list[Trial]
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str] | None, data: Dataset, metric: str, random_state: int) -> State:
+    def open(cls, path: str | os.PathLike[str] | None, data: Dataset, metric: str, random_state: int) -> TrialFile:
         digest = hashlib.sha256(json.dumps([data.X.shape, data.Y.shape, metric, random_state]).encode())
         for array in (data.X.data, data.X.indices, data.Y.indices, data.Y.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
