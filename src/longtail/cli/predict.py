@@ -147,7 +147,10 @@ class _Writer:
         threshold: bool,
         keep: str | None,
     ) -> None:
-        self.clf, self.target, self.form, self.shown = clf, target, form, shown
+        self.clf = clf
+        self.target = target
+        self.form = form
+        self.shown = shown
         self.above = clf.model_.thresholds if threshold else None
         self.k = k if self.above is None else self.above.n_candidates
         self.keep = ["id"] if keep is None else [name.strip() for name in keep.split(",")]

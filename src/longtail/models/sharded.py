@@ -1,7 +1,7 @@
 """A linear model in shards: ranges of labels, each with its own weights and index.
 
 No array covers all weights. So a model can be written while it is trained, one shard at a time, and a model that is
-larger than the memory can be opened memory-mapped. Every answer has the same bits as that of a model in one piece: a
+larger than the memory can be opened memory-mapped. Every answer has the same bits as from a model in one piece: a
 score depends on the weights of one label only, and the best labels of all shards are merged by the usual order.
 """
 
