@@ -40,7 +40,8 @@ GAP = 5  # rounds of the event loop
 TURN_ROWS = 64
 MAX_BATCH_ROWS = 256
 ROW_UNITS = 100.0  # a row costs about as much as this many characters
-SMOOTHING = 0.2
+RISE, FALL = 0.2, 0.5  # how quickly the estimated cost follows the measured one
+OUTLIER = 4.0  # a cost above this many times the estimate counts as this
 
 
 @dataclass(slots=True, eq=False)
@@ -171,7 +172,8 @@ class Batcher:
         model = pieces[0].job.model
         measured = seconds / max(units, 1.0)
         known = self._unit_seconds.get(model, measured)
-        self._unit_seconds[model] = known + SMOOTHING * (measured - known)
+        change = min(measured, OUTLIER * known) - known  # the system may have stopped the process within a batch
+        self._unit_seconds[model] = known + (RISE if change > 0 else FALL) * change
         self.n_batches += 1
         self.n_rows += sum(piece.stop - piece.start for piece in pieces)
         for piece, result in zip(pieces, results, strict=True):
