@@ -34,14 +34,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.compiled import frozen
+from longtail.methods.one_vs_all import begin_kernels, newton, panel_kernels, settle_kernels, starts
 from longtail.methods.one_vs_all import dual_kernels as kernels
-from longtail.methods.one_vs_all import newton, settle_kernels, starts
 from longtail.methods.one_vs_all.first_rows import first_rows
 from longtail.methods.one_vs_all.lanes import DualRule, DualSpace
 from longtail.methods.one_vs_all.panel import FULL, PanelType
 from longtail.methods.one_vs_all.parts import merged, part_of
 from longtail.methods.one_vs_all.starts.msi import NEWTON_NEGATIVE_SCORE
-from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES, verify
+from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES, fetch_ahead, verify
 from longtail.parallel import Work
 from longtail.training import Status
 
@@ -84,26 +84,21 @@ def _solve_in_lanes(
     space = DualSpace(problem.n_samples, problem.n_features, len(labels), panel_type, is_dense=X.is_dense)
     rule = DualRule(problem.C, problem.tol, problem.prune)
     rows = first_rows(X, problem.rare_features, problem.positives, labels)
+    ahead = fetch_ahead(problem.n_features, is_dense=X.is_dense)
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
-        ended = kernels.prepare(
-            X,
-            problem.positives,
-            problem.parent,
-            labels,
-            first,
-            rows,
-            rule,
-            space.cursor,
-            space.lanes,
-            space.scratch,
-            space.out,
-        )
+        ended = begin_kernels.begin(
+            X, problem.positives, problem.parent, labels, first, rows, rule.C, space.cursor, space.lanes,
+            space.scratch.slot,
+        )  # fmt: skip
+        if ended == kernels.DONE:
+            ended = kernels.prepare(X, rows, rule, space.cursor, space.lanes, space.scratch, space.out)
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        verify(X, first.base, space.lanes, space.scratch.values)
+        panel_kernels.fill(space.lanes)
+        verify(X, first.base, space.lanes, space.scratch.values, ahead)
         settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]
     # `data` has room to spare
