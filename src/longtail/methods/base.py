@@ -6,6 +6,7 @@ methods/solving.py, which plans the blocks, solves them and stacks their parts.
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 import warnings
@@ -28,8 +29,8 @@ from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
 from longtail.methods import calibrating, solving
 from longtail.methods.decisions import Decisions
-from longtail.methods.problem import Problem
-from longtail.methods.solving import Progress
+from longtail.methods.problem import NO_EXTRAS, Extras, Problem
+from longtail.methods.solving import Progress, Solved
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import Training
@@ -65,6 +66,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     calibrate: bool | str
     random_state: Any
 
+    _extras: Extras = NO_EXTRAS  # set on the copy that makes a problem
     _paper: ClassVar[Mapping[str, Any]] = {}  # the parameters of the method's paper
 
     @classmethod
@@ -161,10 +163,15 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         """
 
         def solve(
-            maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
-        ) -> tuple[Model, Training]:
+            maker: ExtremeClassifier,
+            X: Any,
+            Y: sp.csr_array,
+            progress: Progress,
+            name: str,
+            extras: Extras = NO_EXTRAS,
+        ) -> Solved:
             folder = run if run is None or not name else Path(run) / name
-            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers, shard_size)
+            return solving.solve(maker._job(X, Y, data.label_names, extras), progress, folder, workers, shard_size)
 
         return self._train(solve, X, data.Y, progress)
 
@@ -173,18 +180,21 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the same as `_trained`. The function `solve` fits one estimator."""
         if self.calibrate is False:
-            return *solve(self, X, Y, progress, ""), None
+            solved = solve(self, X, Y, progress, "")
+            return solved.model, solved.record, None
         return calibrating.fit(self, solve, X, Y, progress)
 
-    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
+    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray, extras: Extras) -> solving.Job:
         """Return the problem, with everything that another process needs to rebuild it."""
         params = self.get_params(deep=False)
-        warm = bool(params.get("warm_start")) and hasattr(self, "model_")
+        maker = copy.copy(self)
+        maker._extras = extras
+        if not params.get("warm_start"):  # no model of an earlier fit is sent to workers
+            for fitted in ("model_", "training_", "held_out_"):
+                maker.__dict__.pop(fitted, None)
         return solving.Job(
-            problem=self._problem(X, Y),
-            maker=clone(self)
-            if hasattr(self, "model_") and not warm
-            else self,  # a clone, so that no model of an earlier fit is sent to workers
+            problem=maker._problem(X, Y),
+            maker=maker,
             X=X,
             Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
@@ -326,7 +336,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         """
         if label is not None and column is not None:
             raise InputError("explain got a label and a column; give one of them")
-        rows = self._rows(_one_row(x))
+        rows = self._rows(check.one_row(x))
         if label is not None:
             column = self._column(label)
         elif column is None:
@@ -436,14 +446,3 @@ def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[
         return text_features, text_features.transform(texts)
     fitted = clone(text_features or TextFeatures())
     return fitted, fitted.fit_transform(texts)
-
-
-def _one_row(x: Any) -> Any:
-    """Turn one row or text into a batch of one."""
-    if isinstance(x, str):
-        return [x]
-    if sp.issparse(x):
-        return x.reshape(1, -1) if x.ndim == 1 else x
-    if hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # a frame of one row
-        return x
-    return np.atleast_2d(x)

@@ -179,4 +179,5 @@ class OneVsAll(ExtremeClassifier):
             bias=float(self.bias),
             block_size=None if self.block_size is None else int(self.block_size),
             seed=int(self.random_state) if isinstance(self.random_state, numbers.Integral) else 0,  # not used
+            extras=self._extras,
         )

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from longtail.compiled import csr_pattern, frozen, row_parts
 from longtail.matrix import row_squares
 from longtail.methods.one_vs_all import newton_kernels as kernels
+from longtail.methods.one_vs_all.alphas import earlier_alphas
+from longtail.methods.problem import NO_EXTRAS, Extras
 
 LOSSES = {"squared_hinge": kernels.SQUARED_HINGE, "logistic": kernels.LOGISTIC}
 TOL = 0.01
@@ -106,6 +108,7 @@ class OneVsAllData:
         tol: float | None,
         max_iter: int,
         bias: float,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         X = as_dense(X)
         self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1])
@@ -121,6 +124,8 @@ class OneVsAllData:
         self.solver = "dual" if solver != "newton" and can_use_dual else "newton"
         usual = DENSE_TOL if self.solver == "newton" and self.X.is_dense else TOL
         self.tol = usual if tol is None else tol
+        self.earlier_alphas = earlier_alphas(extras.alphas, self.n_labels)
+        self.kept_samples = self.n_samples if extras.keep_alphas else None  # number of rows, if alphas are kept
 
     @property
     def D(self) -> int:  # noqa: N802 - the symbol of the kernels

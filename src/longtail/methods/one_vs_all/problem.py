@@ -15,7 +15,7 @@ from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
 from longtail.methods.one_vs_all.panel import by_frequency, panel_type
 from longtail.methods.one_vs_all.parts import WeightStack
-from longtail.methods.problem import Block, Part, Problem
+from longtail.methods.problem import NO_EXTRAS, Block, Extras, Part, Problem
 from longtail.parallel import Work
 
 
@@ -31,9 +31,17 @@ class OneVsAllProblem(OneVsAllData, Problem):
     unit = "label"
 
     def __init__(
-        self, X: Features, Y: sp.csr_array, *, start: str, block_size: int | None, seed: int, **parameters: Any
+        self,
+        X: Features,
+        Y: sp.csr_array,
+        *,
+        start: str,
+        block_size: int | None,
+        seed: int,
+        extras: Extras = NO_EXTRAS,
+        **parameters: Any,
     ) -> None:
-        super().__init__(X, Y, **parameters)
+        super().__init__(X, Y, extras=extras, **parameters)
         self.twins = first_twins(self.positives)
         self.labels = np.unique(self.twins)
         self.start = starts.make(start, self)
@@ -76,7 +84,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
         return dual.solve(self, self.first, block, work)
 
     def stack(self) -> WeightStack:
-        return WeightStack(self.twins, self.n_features, self.X.bias)
+        return WeightStack(self.twins, self.n_features, self.X.bias, self.kept_samples)
 
     def item_of(self) -> np.ndarray:
         return self.twins
