@@ -18,19 +18,22 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
 from longtail.data import Dataset, TextFeatures
+from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
+from longtail.growth import Growth
 from longtail.matrix import canonical_csr, normalize_rows
 from longtail.methods import calibrating, solving
 from longtail.methods.decisions import Decisions
 from longtail.methods.problem import NO_EXTRAS, Extras, Problem
 from longtail.methods.solving import Progress, Solved
+from longtail.methods.updating import Updating
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import Training
@@ -50,7 +53,7 @@ class _Data(NamedTuple):
     text_features: TextFeatures | None
 
 
-class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class of all estimators. A method sets `method` and implements `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -130,6 +133,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         rows = normalize_rows(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
         model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
+        self.growth_ = Growth.of(rows, data.Y)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -246,7 +250,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             X, y = X.X, X.Y
         texts = check.texts(X)
         if texts is not None:
-            text_features, X = _features_of(texts, text_features)
+            text_features, X = fitted_features(texts, text_features)
         X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
         per_feature, per_label = self._column_bytes()
         memory.must_fit(X.shape[1], "features", per_feature, RENUMBER)
@@ -394,7 +398,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             None means that models with a million weights or more are stored with it.
         """
         check_is_fitted(self)
-        provenance = store.Provenance(self.method, self._saved_params(), self.training_)
+        provenance = store.Provenance(self.method, self._saved_params(), self.training_, self.growth_)
         store.write_model(folder, self.model_, provenance, index=index)
 
     def _saved_params(self) -> dict[str, Any]:
@@ -414,6 +418,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model
         estimator.training_ = provenance.training or NO_RECORD
+        estimator.growth_ = provenance.growth
         estimator._expose()
         return estimator
 
@@ -438,11 +443,3 @@ NO_RECORD = Training(
 def _cpu_seconds() -> float:
     """Return the CPU time of this process and of its child processes that have ended."""
     return sum(os.times()[:4])
-
-
-def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:
-    """Return the fitted pipeline for these texts, and their features."""
-    if text_features is not None and text_features.is_fitted:
-        return text_features, text_features.transform(texts)
-    fitted = clone(text_features or TextFeatures())
-    return fitted, fitted.fit_transform(texts)

@@ -98,6 +98,7 @@ class Ensemble(ExtremeClassifier):
         estimator = cls([type(each)(**each.get_params(deep=False)) for each in fitted])
         estimator.model_ = model
         estimator.held_out_ = None
+        estimator.growth_ = None
         estimator.training_ = _record(fitted)
         estimator._expose()
         if X is None:

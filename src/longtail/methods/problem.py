@@ -31,6 +31,7 @@ class Extras:
 
     alphas: sp.csr_array | None = None  # of an earlier solution; methods/one_vs_all/alphas.py explains them
     keep_alphas: bool = False
+    kept: Part | None = None  # labels that are not trained again, because an update does not touch them
 
     def arrays(self) -> list[np.ndarray]:
         """Return the arrays that the parts depend on."""

@@ -74,14 +74,18 @@ def sum_of_rows(X: Features, bias: float) -> np.ndarray:
     return frozen(np.append(total, X.shape[0] * bias) if bias > 0 else total, np.float64)
 
 
-def first_twins(positives: LabelRows) -> np.ndarray:
-    """Return, for every label, the first label with the same rows and the same weight, and so the same problem."""
+def first_twins(positives: LabelRows, alone: np.ndarray | None = None) -> np.ndarray:
+    """Return, for every label, the first label with the same rows and the same weight, and so the same problem.
+
+    The labels `alone` have no twins.
+    """
     rows = positives.rows.tobytes()
     ends = (4 * positives.indptr).tolist()
     first: dict[tuple[bytes, float], int] = {}
+    single = set() if alone is None else set(alone.tolist())
     return np.array(
         [
-            first.setdefault((rows[ends[label] : ends[label + 1]], weight), label)
+            label if label in single else first.setdefault((rows[ends[label] : ends[label + 1]], weight), label)
             for label, weight in enumerate(positives.weight.tolist())
         ],
         np.int64,
