@@ -176,7 +176,7 @@ def test_the_even_start_is_the_best_with_equal_alphas(bias, dense):
     rows, space = lane_with(X.toarray() if dense else X, y, cost)
     rows, L, s = rows._replace(bias=bias), space.lanes, space.scratch
     w = gathered(rows, L.rows[:60], space)
-    assert dual_kernels.even_start(0, rows, C, L, s, None if dense else s.j, w) == 60
+    assert dual_kernels.even_start(0, rows, C, L, s, w) == 60
     order, A = L.rows[:60], ref.augmented(X, 1.0) * np.append(np.ones(X.shape[1]), bias)
 
     def dual_of(p, a):
@@ -192,14 +192,14 @@ def test_the_even_start_is_the_best_with_equal_alphas(bias, dense):
     for factors in ((1.02, 1), (0.98, 1), (1, 1.02), (1, 0.98)):
         assert dual_of(p * factors[0], a * factors[1])[0] < best
     w[:] = 0
-    assert dual_kernels.even_start(0, rows, C, L, s, None if dense else s.j, w) == 0  # it has alphas
+    assert dual_kernels.even_start(0, rows, C, L, s, w) == 0  # it has alphas
 
 
 def test_the_even_start_leaves_labels_without_positives_alone():
     X, _ = text_like(8, n=60)
     rows, space = lane_with(X, -np.ones(60), 1.0)
     w = gathered(rows, space.lanes.rows[:60], space)
-    assert dual_kernels.even_start(0, rows, 1.0, space.lanes, space.scratch, space.scratch.j, w) == 0
+    assert dual_kernels.even_start(0, rows, 1.0, space.lanes, space.scratch, w) == 0
     assert not w.any()
     assert not space.lanes.alpha.any()
 
@@ -337,8 +337,8 @@ def test_lanes_have_the_same_phases_in_all_files():
 
 
 def test_inner_tolerances_fall():
-    assert [dual_kernels.inner_tolerance(1, step) for step in (0, 1, 2)] == [4.0, 1.0, 1.0]
-    assert [dual_kernels.inner_tolerance(k, 0) for k in (2, 3, 4)] == [1.0, 0.5, 0.25]
+    assert dual_kernels.inner_tolerance(1, True) == 4.0
+    assert [dual_kernels.inner_tolerance(k, False) for k in (1, 2, 3, 4)] == [1.0, 1.0, 0.5, 0.25]
 
 
 @given(st.integers(0, 1000), st.booleans())

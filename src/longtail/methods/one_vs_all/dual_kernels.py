@@ -126,7 +126,7 @@ def gather_dense(X, rows, start, end, count, features, w, scratch):
 
 
 @kernel
-def even_start(b, X, C, lanes, scratch, j, w):
+def even_start(b, X, C, lanes, scratch, w):
     """Begin at the best alphas that are equal for all positives, p, and for all negatives, a.
 
     With u and v the sums of these rows, k and m their numbers, D is a quadratic in p and a, largest where
@@ -143,7 +143,11 @@ def even_start(b, X, C, lanes, scratch, j, w):
         if alpha[r] > 0.0:
             return 0
     for r in range(n_rows):
-        add_row(scratch.x, j, scratch.ends[r], scratch.ends[r + 1], np.float32(1.0), u if r < k else w)
+        total = u if r < k else w
+        if X.is_dense:
+            add_row(scratch.x, None, scratch.ends[r], scratch.ends[r + 1], np.float32(1.0), total)
+        else:
+            add_row(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], np.float32(1.0), total)
     uu = squared_norm(u) + (bias * k) ** 2 + k / (2.0 * lanes.cost[b])
     vv = squared_norm(w) + (bias * m) ** 2 + m / (2.0 * C)
     uv = dot_dense(u, np.uint64(0), w) + bias * bias * k * m
@@ -277,9 +281,9 @@ def round_weights(panel, w):
 
 
 @kernel
-def inner_tolerance(n_round, step):
-    """To which multiple of `tol` the working set of this round and step is solved."""
-    return FIRST_TOLERANCE if n_round == 1 and step == 0 else SECOND_TOLERANCE * 0.5 ** max(n_round - 2, 0)
+def inner_tolerance(n_round, is_first):
+    """To which multiple of `tol` the working set of this round is solved, if it is the first one or not."""
+    return FIRST_TOLERANCE if is_first else SECOND_TOLERANCE * 0.5 ** max(n_round - 2, 0)
 
 
 @kernel
@@ -370,12 +374,12 @@ def solve_lane(b, X, rule, spare, lanes, scratch):
     for step in range(MAX_STEPS):
         count = gather(X, rows, gathered, lanes.n_rows[b], count, features, weights, scratch)
         gathered, w = lanes.n_rows[b], weights[:count]
-        inner = rule.tol * inner_tolerance(lanes.rounds[b], step)
+        if step == 0:
+            n_known = even_start(b, X, rule.C, lanes, scratch, w)
+        inner = rule.tol * inner_tolerance(lanes.rounds[b], step == 0 and n_known > 0)
         if X.is_dense:
-            n_known = even_start(b, X, rule.C, lanes, scratch, None, w) if step == 0 else n_known
             descend(b, X, rule.C, inner, lanes, scratch, None, w, n_known)
         else:
-            n_known = even_start(b, X, rule.C, lanes, scratch, scratch.j, w) if step == 0 else n_known
             descend(b, X, rule.C, inner, lanes, scratch, scratch.j, w, n_known)
         n_known = gathered
         if n_spare > 0 and step + 1 < MAX_STEPS:

@@ -80,15 +80,22 @@ def rare_features(X: Samples, n_features: int) -> RareFeatures:
     )
 
 
-def first_rows(X: Samples, index: RareFeatures | None, positives: LabelRows, labels: np.ndarray) -> FirstRows:
-    """The first rows of these labels; without an index only their number."""
+def first_rows(
+    X: Samples, index: RareFeatures | None, positives: LabelRows, labels: np.ndarray, resumed: np.ndarray | None = None
+) -> FirstRows:
+    """The first rows of these labels; without an index only their number.
+
+    Labels that are `resumed`, because they begin at earlier alphas, need none.
+    """
     n, n_positive = len(X.squares), positives.n_positive[labels.view(np.int64)]
+    ready = np.zeros(len(labels), np.bool_) if resumed is None else resumed.copy()
     least = MIN_FIRST_ROWS if index is not None else MIN_ROWS_OF_PASS
     wanted = np.minimum(np.maximum(least, FIRST_ROWS_PER_POSITIVE * n_positive), n - n_positive)
-    spare = np.maximum(max(MIN_SPARE_ROWS, int(SPARE_SHARE * n)), wanted)
-    starts = np.concatenate([[0], np.cumsum(np.minimum(wanted + spare, n - n_positive))])
+    spare = np.minimum(np.maximum(max(MIN_SPARE_ROWS, int(SPARE_SHARE * n)), wanted), n - n_positive - wanted)
+    wanted[ready], spare[ready] = 0, 0
+    starts = np.concatenate([[0], np.cumsum(wanted + spare)])
     n_rows = 0 if index is None else starts[-1]
-    n_found, ready = np.zeros(len(labels), np.int64), np.zeros(len(labels), np.bool_)
+    n_found = np.zeros(len(labels), np.int64)
     found = FirstRows(wanted, starts, n_found, ready, np.zeros(n_rows, np.uint32))
     if index is not None:
         d = index.first + len(index.indptr) - 1
