@@ -11,7 +11,8 @@ margin, alpha_i = 0, and they do not matter. So a label works on few rows, its w
 labels share, finds the rows that are missing there:
 
     1. working set: the positives and the rows that share rare features with them, or score highest by the start
-    2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
+    2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache; before the first
+       pass, rows that the index holds ready and that violate their margin join, and descent goes on
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
 
