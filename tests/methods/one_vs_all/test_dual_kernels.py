@@ -15,6 +15,7 @@ from longtail.methods.one_vs_all import (
     settle_kernels,
     verify_kernels,
 )
+from longtail.methods.one_vs_all.first_rows import FirstRows
 from longtail.methods.one_vs_all.inputs import samples
 from longtail.methods.one_vs_all.panel import FULL, HALF, by_frequency, converts_half
 from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
@@ -328,6 +329,31 @@ def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type):
     assert objective == pytest.approx(P, rel=1e-6)
     assert L.n_rows[0] > 40  # spare rows joined, and what they lack is a small part of the gap
     assert P - L.dual[0] <= 0.02 * P
+
+
+def test_prepare_solves_lanes_as_solve_lane_does_and_uses_spare_rows_before_the_first_pass_only():
+    X, Y = text_like(8, n=60)
+    y, rule = signs(Y, 2), lanes.DualRule(1.0, 0.01, 0.05)
+    (rows, space), (_, twin) = (lane_with(X, y, 1.0) for _ in range(2))
+    for L in (space.lanes, twin.lanes):
+        L.n_rows[0], L.member[L.rows[:40]], L.rounds[0], L.phase[0] = 40, 1, 1, dual_kernels.TO_SOLVE
+    L, spare = space.lanes, space.lanes.rows[40:60].copy()
+    known = FirstRows(np.zeros(1, np.int64), np.array([0, 20]), np.array([20]), np.ones(1, np.bool_), spare)
+    arguments = rows, known, rule, space.cursor, L, space.scratch
+    assert (
+        dual_kernels.prepare(*arguments, space.out._replace(indices=space.out.indices[:5])) == dual_kernels.MORE_OUTPUT
+    )
+    assert dual_kernels.prepare(*arguments, space.out) == dual_kernels.DONE
+    dual_kernels.solve_lane(0, rows, rule, spare, twin.lanes, twin.scratch)
+    n_rows = L.n_rows[0]
+    assert n_rows == twin.lanes.n_rows[0] > 40
+    np.testing.assert_array_equal(L.weights, twin.lanes.weights)
+    assert np.isinf(L.tau[1:]).all()
+    assert L.phase.tolist() == [dual_kernels.TO_CHECK] + [dual_kernels.EMPTY] * (LABEL_LANES - 1)
+    L.alpha[:60], L.rounds[0], L.phase[0] = 0.0, 2, dual_kernels.TO_SOLVE  # spare rows violate their margin again
+    L.n_rows[0] = 40
+    assert dual_kernels.prepare(*arguments, space.out) == dual_kernels.DONE
+    assert L.n_rows[0] == 40
 
 
 def test_lanes_have_the_same_phases_in_all_files():
