@@ -4,15 +4,18 @@ A kernel is a module-level function over plain arrays. It trusts its input, allo
 raise or log. `error_model="numpy"` (divisions are not checked) and unsigned indices (negative ones do not wrap around)
 let LLVM vectorise. Read-only views give each kernel one signature, whether or not an array is memory-mapped. Numba's
 disk cache does not notice edits in other files, so a kernel calls only kernels of its own file.
+
+Numba is imported at the first call of a kernel, because its import takes as long as a prediction for a few rows, which
+needs no kernel (models/plain.py).
 """
 
 from __future__ import annotations
 
 import functools
 import warnings
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
 if TYPE_CHECKING:
@@ -21,17 +24,71 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile the function at its first call, release the GIL, and cache the machine code on disk if possible."""
-    compiled: Callable[..., Any]
-    try:
-        compiled = numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
-    except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
-        _warn_of_no_cache()
-        compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
-    if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
-        compiled.compile = _saved_or_not(compiled.compile)
-    return compiled
+class Kernel:
+    """A function that Numba compiles at its first call, with the GIL released and the machine code cached on disk.
+
+    A kernel has two compiled forms. `outer` is called from Python. `inner` is called from other kernels: it has no code
+    that converts Python objects, and it is not cached, because the machine code of its callers contains it. This takes
+    about half the time of compiling every kernel for Python.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.options = {"nogil": True, "error_model": "numpy", **options}
+
+    def __call__(self, *args: Any) -> Any:
+        return self.outer(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of Numba's dispatcher, such as `signatures`."""
+        if name.startswith("__") or name in ("outer", "inner"):
+            raise AttributeError(name)
+        return getattr(self.outer, name)
+
+    def __reduce__(self) -> str:
+        return self.function.__qualname__  # pickled by name, as functions are
+
+    @cached_property
+    def outer(self) -> Any:
+        numba = _numba()
+        try:
+            compiled = numba.njit(cache=True, **self.options)(self.function)
+        except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
+            _warn_of_no_cache()
+            compiled = numba.njit(**self.options)(self.function)
+        if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
+            compiled.compile = _saved_or_not(compiled.compile)
+        return compiled
+
+    @cached_property
+    def inner(self) -> Any:
+        return _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+
+
+def kernel(function: Callable[..., Any]) -> Kernel:
+    """Mark a function as a kernel."""
+    return Kernel(function)
+
+
+def reordering_kernel(function: Callable[..., Any]) -> Kernel:
+    """Mark a kernel in which LLVM may reorder sums, so that it can vectorise them. NaN and infinity keep their
+    meaning."""
+    return Kernel(function, fastmath={"reassoc", "contract", "nsz"})
+
+
+@functools.cache
+def _numba() -> Any:
+    """Numba, which is told that a kernel in another kernel means its inner form."""
+    import numba
+    from numba.core import types
+    from numba.extending import typeof_impl
+
+    @typeof_impl.register(Kernel)
+    def type_of_kernel(kernel: Kernel, context: Any) -> Any:
+        return types.Dispatcher(kernel.inner)
+
+    return numba
 
 
 def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -63,12 +120,6 @@ def _warn_of_no_cache() -> None:
         RuntimeWarning,
         stacklevel=3,
     )
-
-
-def reordering_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel in which LLVM may reorder sums, so that it can vectorise them. NaN and infinity keep their
-    meaning."""
-    return kernel(function, fastmath={"reassoc", "contract", "nsz"})
 
 
 def frozen(array: Any, dtype: Any) -> np.ndarray:

@@ -21,7 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from longtail import check, content, folder
 from longtail.data.label_names import MAX_DROPPED, known_only, text_names_of
 from longtail.data.split import held_out
-from longtail.data.text_features import TextFeatures, text_list
+from longtail.data.text_features import TextFeatures
+from longtail.data.text_pipeline import text_list
 from longtail.errors import InputError, ModelError
 from longtail.matrix import MAX_COLUMNS, canonical_csr, indicator
 

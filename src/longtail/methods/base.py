@@ -432,7 +432,7 @@ def _cpu_seconds() -> float:
 
 def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:
     """Return the fitted pipeline for these texts, and their features."""
-    if text_features is not None and text_features.is_fitted:
+    if text_features is not None and text_features.__sklearn_is_fitted__():
         return text_features, text_features.transform(texts)
     fitted = clone(text_features or TextFeatures())
     return fitted, fitted.fit_transform(texts)
