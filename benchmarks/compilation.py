@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 METHODS = ("one-vs-all", "one-vs-all newton", "pd-sparse", "memoir", "mach")
-WORDS = "cholera fever typhoid wound heart lung kidney bone skin eye ear nose throat liver spleen".split()
+WORDS = ["cholera", "fever", "typhoid", "wound", "heart", "lung", "kidney", "bone", "skin", "eye", "ear", "nose"]
 
 
 def texts() -> tuple[list[str], list[list[str]]]:

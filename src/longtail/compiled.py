@@ -12,6 +12,7 @@ needs no kernel (models/plain.py).
 from __future__ import annotations
 
 import functools
+import importlib
 import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,11 @@ class Kernel:
             raise AttributeError(name)
         return getattr(self.outer, name)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kernel was called in this process, and so is compiled."""
+        return "outer" in vars(self) and bool(getattr(self.outer, "signatures", True))
+
     def __reduce__(self) -> str:
         return self.function.__qualname__  # pickled by name, as functions are
 
@@ -77,16 +83,54 @@ def reordering_kernel(function: Callable[..., Any]) -> Kernel:
     return Kernel(function, fastmath={"reassoc", "contract", "nsz"})
 
 
+class Intrinsic:
+    """A function that writes code in LLVM's language, for kernels of its file; Numba's `intrinsic`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    @cached_property
+    def made(self) -> Any:
+        import numba.extending
+
+        return numba.extending.intrinsic(self.function)
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Mark a function as an intrinsic."""
+    return Intrinsic(function)
+
+
+class _Later:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+ir, types = _Later("llvmlite.ir"), _Later("numba.core.types")
+
+
 @functools.cache
 def _numba() -> Any:
-    """Numba, which is told that a kernel in another kernel means its inner form."""
+    """Numba, which is told what kernels and intrinsics mean inside a kernel."""
     import numba
-    from numba.core import types
+    from numba.core.registry import cpu_target
     from numba.extending import typeof_impl
 
     @typeof_impl.register(Kernel)
     def type_of_kernel(kernel: Kernel, context: Any) -> Any:
         return types.Dispatcher(kernel.inner)
+
+    @typeof_impl.register(Intrinsic)
+    def type_of_intrinsic(intrinsic: Intrinsic, context: Any) -> Any:
+        made = intrinsic.made
+        cpu_target.typing_context.refresh()
+        return cpu_target.typing_context.resolve_value_type(made)
 
     return numba
 

@@ -17,9 +17,10 @@ from longtail.data.terms import Division, Learner, renumbered
 from longtail.data.text_features import TextFeatures
 from longtail.matrix import canonical_csr
 
-signs = st.characters() | st.sampled_from("aZ_09 \t\n\r\x1c\x85\u00a0\u2003\u2028ßİΣσςÄéñ–“”´`ªº²½①一\u0301\ud800")
+ODD = "aZ_09 \t\n\r\x1c\x85\u00a0\u2003\u2028ßİΣςÄéñ\u2013“”`ªº²½①一\u0301\ud800"
+signs = st.characters() | st.sampled_from(ODD)
 texts_of = st.text(signs, max_size=40)
-TEXTS = ["Hepatitis B virus", "vitamin C, vitamin C", "ΟΔΟΣ İstanbul – “naïve”", "", "  ", "x_1  x_1\n\nÄrzte"]
+TEXTS = ["Hepatitis B virus", "vitamin C, vitamin C", "ΟΔΟΣ İstanbul \u2013 “naïve”", "", "  ", "x_1  x_1\n\nÄrzte"]
 
 
 @settings(deadline=None, max_examples=300)

@@ -18,15 +18,17 @@ from longtail.cli import reading as limits
 from longtail.cli.decisions import Allow, Deny, Offsets, TailBoost, set_rules
 from longtail.cli.output import UsageError
 from longtail.cli.progress import step
-from longtail.cli.reading import Filter, Model, load_model, read_data, read_filter, top_without
+from longtail.cli.reading import Filter, Model, load_model, open_model, read_data, read_filter, top_without
 from longtail.cli.writing import OWN, form_of, opened
-from longtail.errors import DataError, DataWarning
+from longtail.errors import DataError, DataWarning, InputError
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from longtail.cli.progress import Step
     from longtail.cli.writing import Row, Sink
     from longtail.data.text import Record
-    from longtail.methods import ExtremeClassifier
+    from longtail.models import Model as AnyModel
     from longtail.topk import TopK
 
 Fields = Mapping[str, Any]
@@ -70,21 +72,29 @@ def predict(
         raise UsageError("predict needs either DATA or --text; see longtail predict --help")
     form = form_of(output, output_format)
     _check_paths(model, data, output)
-    clf = load_model(model)
+    opened_model = open_model(model)
     if allow is not None or deny is not None or offsets is not None or tail_boost:
+        clf = load_model(model)
         set_rules(clf, allow, deny, offsets, tail_boost)
-    if threshold and clf.model_.thresholds is None:
+        opened_model = clf.model_
+    if threshold and opened_model.thresholds is None:
         raise UsageError(f"{model} has no threshold; choose one with: longtail thresholds {model} DATA")
     quiet = output is None and sys.stdout.isatty()
     with opened(output, form) as sink, step("Predicting", "rows", show=not quiet) as shown:
-        writer = _Writer(clf, sink, shown, top_k, threshold, keep)
+        writer = _Writer(opened_model, sink, shown, top_k, threshold, keep)
         if text is not None:
-            writer.vectors(clf._rows([text]), None)
-        elif clf.model_.text_features is None or filter is not None or not writer.texts(str(data), reading):
+            writer.vectors(_features([text], opened_model), None)
+        elif opened_model.text_features is None or filter is not None or not writer.texts(str(data), reading):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DataWarning)  # of labels that the model does not know
-                X = read_data(str(data), reading, like=clf.model_, empty=True)[0].X
-            writer.vectors(X, read_filter(filter, X.shape[0], clf.model_.n_labels))
+                X = read_data(str(data), reading, like=opened_model, empty=True)[0].X
+            writer.vectors(X, read_filter(filter, X.shape[0], opened_model.n_labels))
+
+
+def _features(texts: list[str], model: AnyModel) -> csr_array:
+    if model.text_features is None:
+        raise InputError("the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers")
+    return model.text_features.transform(texts)
 
 
 def _check_paths(model: str, data: str | None, output: str | None) -> None:
@@ -99,11 +109,9 @@ def _check_paths(model: str, data: str | None, output: str | None) -> None:
 class _Writer:
     """Predicts rows in blocks and writes them."""
 
-    def __init__(
-        self, clf: ExtremeClassifier, sink: Sink, shown: Step, k: int, threshold: bool, keep: str | None
-    ) -> None:
-        self.clf, self.sink, self.shown = clf, sink, shown
-        self.above = clf.model_.thresholds if threshold else None
+    def __init__(self, model: AnyModel, sink: Sink, shown: Step, k: int, threshold: bool, keep: str | None) -> None:
+        self.model, self.sink, self.shown = model, sink, shown
+        self.above = model.thresholds if threshold else None
         self.k = k if self.above is None else self.above.n_candidates
         self.keep = ["id"] if keep is None else [name.strip() for name in keep.split(",")]
         self.must_have = keep is not None
@@ -139,7 +147,8 @@ class _Writer:
         """Predict and write what was read."""
         if self.pending:
             block, self.pending = self.pending, []
-            self._write(self.clf._rows([record.text for record in block]), [record.fields for record in block])
+            X = _features([record.text for record in block], self.model)
+            self._write(X, [record.fields for record in block])
             self.shown.update(self.done, self.done)
 
     def _choose_fields(self, path: str, first: Record) -> None:
@@ -150,12 +159,16 @@ class _Writer:
         self.keep = [name for name in self.keep if name in first.fields]
 
     def _write(self, X: Any, fields: Sequence[Fields] | None, pairs: Any = None) -> None:
-        top = top_without(self.clf, X, self.k, pairs)
+        top = top_without(self.model, X, self.k, pairs)
         self.sink.write(list(self._rows(top, fields)))
         self.done += len(top)
 
     def _rows(self, top: TopK, fields: Sequence[Fields] | None) -> Iterator[Row]:
-        columns = {"labels": self.clf.classes_[top.labels], "scores": top.scores.astype(float).round(6)}
+        names = self.model.label_names
+        columns = {
+            "labels": top.labels if names is None else names[top.labels],
+            "scores": top.scores.astype(float).round(6),
+        }
         if top.probabilities is not None:
             columns["probabilities"] = top.probabilities.astype(float).round(6)
         chosen = top.scores > float("-inf") if self.above is None else self.above.chosen(top)

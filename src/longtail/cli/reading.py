@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from longtail.data import Dataset, TextFeatures
     from longtail.methods import ExtremeClassifier
+    from longtail.models import Model as AnyModel
     from longtail.topk import TopK
 
 _DATA = typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - for standard input.")
@@ -124,6 +125,14 @@ def load_model(path: str) -> ExtremeClassifier:
         return load(path)
 
 
+def open_model(path: str) -> AnyModel:
+    """The model alone. It predicts without its estimator, and without the import of scikit-learn."""
+    from longtail.store import read_model
+
+    with step(f"Loading {path}"):
+        return read_model(path)[0]
+
+
 def predictions(
     clf: ExtremeClassifier, X: csr_array, k: int, shown: Step, pairs: csr_array | None = None
 ) -> Iterator[TopK]:
@@ -134,7 +143,7 @@ def predictions(
         shown.update(min(start + ROWS, X.shape[0]), X.shape[0])
 
 
-def top_without(clf: ExtremeClassifier, X: csr_array, k: int, pairs: csr_array | None) -> TopK:
+def top_without(clf: ExtremeClassifier | AnyModel, X: csr_array, k: int, pairs: csr_array | None) -> TopK:
     """The k best labels that are not among the pairs of these rows."""
     import numpy as np
 

@@ -1,6 +1,6 @@
 """Reading data files of every known format, the Dataset class, and features of texts.
 
-The names are imported at first use: Dataset and TextFeatures need scikit-learn, whose import takes longer than a
+Dataset and TextFeatures are imported at first use, because they need scikit-learn, whose import takes longer than a
 prediction.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from longtail.data.read import read
+
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset as Dataset
     from longtail.data.dataset import Summary as Summary
-    from longtail.data.read import read as read
     from longtail.data.text_features import TextFeatures as TextFeatures
 
-_HOME = {"Dataset": "dataset", "Summary": "dataset", "TextFeatures": "text_features", "read": "read"}
+_HOME = {"Dataset": "dataset", "Summary": "dataset", "TextFeatures": "text_features"}
 
 __all__ = ["Dataset", "Summary", "TextFeatures", "read"]
 

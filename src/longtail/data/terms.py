@@ -128,7 +128,7 @@ def blocks(texts: Iterable[str], size: int = TEXTS_AT_ONCE) -> Iterator[list[str
 def count(
     texts: Sequence[str], terms: Callable[[str], Sequence[str]], columns: Callable[[Iterable[str]], Iterator[int]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Count the terms of a few texts: counts (float32), columns in rising order, and the number of columns of each text.
+    """Count the terms of a few texts: counts (float32), columns in rising order, and the number of columns per text.
 
     `columns` gives the column of each of many terms; negative ones are left out.
     """
@@ -150,10 +150,11 @@ class Counts:
     def rows(self, n_columns: int) -> csr_array:
         """All rows as one matrix."""
         data, indices, lengths = (np.concatenate(arrays) for arrays in zip(*self.parts, strict=True))
-        return _csr(data, indices, lengths, n_columns)
+        return csr_rows(data, indices, lengths, n_columns)
 
 
-def _csr(data: np.ndarray, indices: np.ndarray, lengths: np.ndarray, n_columns: int) -> csr_array:
+def csr_rows(data: np.ndarray, indices: np.ndarray, lengths: np.ndarray, n_columns: int) -> csr_array:
+    """The rows that `count` found, as a canonical matrix."""
     wide = np.int32 if len(data) <= LARGEST_INT32 else np.int64
     indptr = np.zeros(len(lengths) + 1, wide)
     np.cumsum(lengths, out=indptr[1:])
@@ -171,7 +172,8 @@ class _HashedColumns(dict[str, int]):
     def __missing__(self, term: str) -> int:
         if len(self) >= HASHES_KEPT:
             self.clear()
-        column = self[term] = abs(self.hash(term.encode("utf-8", "surrogatepass"))) % self.n_columns
+        column: int = abs(self.hash(term.encode("utf-8", "surrogatepass"))) % self.n_columns
+        self[term] = column
         return column
 
 
@@ -299,7 +301,7 @@ class Learner:
 
     def _kept(self, order: np.ndarray, min_df: int, max_features: int | None) -> np.ndarray:
         """Which of the sorted terms are kept. Of equally frequent ones, the same as in scikit-learn."""
-        kept = self._df[order] >= min_df
+        kept: np.ndarray = self._df[order] >= min_df
         if max_features is not None and kept.sum() > max_features:
             often = (-self._tf[order].astype(np.float32)[kept]).argsort()[:max_features]
             most = np.flatnonzero(kept)[often]

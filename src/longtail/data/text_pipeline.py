@@ -183,7 +183,7 @@ class TextPipeline:
         if self.kind == "tfidf":
             packed = content.pack_strings(self._terms.names or ())
             arrays = {f"text_vocabulary_{part}": array for part, array in packed.items()}
-        if self.use_idf:
+        if self._terms.idf is not None:
             arrays["text_idf"] = self._terms.idf
         return arrays, {name: _plain(getattr(self, name)) for name in self._parameter_names()}
 

@@ -69,6 +69,7 @@ class ServedModel:
     def warm_up(self) -> None:
         """Compile or load every kernel of the prediction path, and check that the model gives finite scores."""
         rows: Any = list(GOLDEN) if self.takes_texts else sp.csr_array((2, self.n_features), dtype=np.float32)
+        _ = self.model.index  # without it, the first rows would be scored without kernels
         top = self.clf.predict_topk(rows, k=min(5, self.n_labels))
         if not np.isfinite(top.scores).all():
             raise ModelError(self.name, "gives scores that are not finite; train it again")
