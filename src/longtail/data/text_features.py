@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 
 from longtail.data.text_pipeline import TextPipeline
@@ -60,3 +61,11 @@ class TextFeatures(TextPipeline, TransformerMixin, BaseEstimator):  # type: igno
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         return tags
+
+
+def fitted_features(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, csr_array]:
+    """Return the fitted pipeline for these texts, and their features. A pipeline that is fitted is used as it is."""
+    if text_features is not None and text_features._is_fitted():
+        return text_features, text_features.transform(texts)
+    fitted = clone(text_features or TextFeatures())
+    return fitted, fitted.fit_transform(texts)

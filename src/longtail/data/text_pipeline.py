@@ -81,6 +81,18 @@ class TextPipeline:
         self._check_fitted()
         return self._terms.transform(text_list(texts))
 
+    def unknown_share(self, texts: Iterable[str]) -> float | None:
+        """Return the share of terms in the texts that the vocabulary lacks. None if there are no terms, or none known.
+
+        Hashed features know every term.
+        """
+        self._check_fitted()
+        known = self._terms.vocabulary
+        if known is None:
+            return None
+        found = [term in known for text in text_list(texts) for term in self._terms.division.terms(text)]
+        return 1.0 - sum(found) / len(found) if found else None
+
     def same_as(self, other: Any) -> bool:
         """Return whether `other` is a fitted TextFeatures that turns every text into the same row."""
         if self is other:
