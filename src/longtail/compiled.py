@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
+import time
 import warnings
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -112,6 +114,8 @@ class _Later:
         return getattr(importlib.import_module(self._name), attribute)
 
 
+watchers: list[Callable[[], None]] = []  # called while Numba compiles, but not if it finds machine code in the cache
+
 ir, types = _Later("llvmlite.ir"), _Later("numba.core.types")
 
 
@@ -119,6 +123,7 @@ ir, types = _Later("llvmlite.ir"), _Later("numba.core.types")
 def _numba() -> Any:
     """Numba, which is told what kernels and intrinsics mean inside a kernel."""
     import numba
+    from numba.core import event
     from numba.core.registry import cpu_target
     from numba.extending import typeof_impl
 
@@ -132,6 +137,15 @@ def _numba() -> Any:
         cpu_target.typing_context.refresh()
         return cpu_target.typing_context.resolve_value_type(made)
 
+    class Listener(event.Listener):  # type: ignore[misc, unused-ignore]
+        def on_start(self, event: Any) -> None:
+            for watcher in tuple(watchers):
+                watcher()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:run_pass", Listener())
     return numba
 
 
@@ -145,14 +159,49 @@ def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(compile_for)
     def compile_again(signature: Any) -> Any:
-        try:
-            return compile_for(signature)
-        except RuntimeError as error:
-            if "no compiled object yet" not in str(error):
-                raise
-            return compile_for(signature)
+        with preparing:
+            try:
+                return compile_for(signature)
+            except RuntimeError as error:
+                if "no compiled object yet" not in str(error):
+                    raise
+                return compile_for(signature)
 
     return compile_again
+
+
+class Preparing:
+    """The time in which kernels are compiled, or loaded from the cache. It is no part of the time of a training.
+
+    One thread compiles, and the others wait for it, so the time in which any thread is here counts once. The CPU time
+    is the sum over threads.
+    """
+
+    def __init__(self) -> None:
+        self.wall_seconds = self.cpu_seconds = 0.0
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._since = 0.0
+        self._own = threading.local()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._since = time.perf_counter()
+        self._own.began = [*getattr(self._own, "began", ()), time.thread_time()]
+
+    def __exit__(self, *_: object) -> None:
+        *self._own.began, began = self._own.began
+        with self._lock:
+            self._inside -= 1
+            if not self._own.began:
+                self.cpu_seconds += time.thread_time() - began
+            if self._inside == 0:
+                self.wall_seconds += time.perf_counter() - self._since
+
+
+preparing = Preparing()
 
 
 @functools.cache

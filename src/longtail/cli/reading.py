@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +35,7 @@ Filter = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 ROWS = 8192  # rows predicted between two steps of a bar, or two writes
+SHOWN_FROM = 1 << 28  # bytes of a model whose loading is shown; to show it takes longer than to load a smaller one
 SUGGEST_AMONG = 100_000  # labels; searching more of them for a similar name takes too long
 
 
@@ -127,9 +129,10 @@ def load_model(path: str) -> ExtremeClassifier:
 
 def open_model(path: str) -> AnyModel:
     """The model alone. It predicts without its estimator, and without the import of scikit-learn."""
-    from longtail.store import read_model
+    from longtail.store import model_size, read_model
 
-    with step(f"Loading {path}"):
+    large = os.path.isdir(path) and model_size(path) > SHOWN_FROM
+    with step(f"Loading {path}", show=large):
         return read_model(path)[0]
 
 
