@@ -145,7 +145,7 @@ def _numba() -> Any:
         def on_end(self, event: Any) -> None:
             pass
 
-    event.register("numba:run_pass", Listener())
+    event.register("numba:run_pass", Listener())  # type: ignore[no-untyped-call, unused-ignore]
     return numba
 
 

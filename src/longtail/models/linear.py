@@ -110,9 +110,11 @@ class LinearModel(LabelWeights):
 
     def _search(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:
         """The k best labels of rows that are checked and normalized. The first rows of a process need no index."""
+        if "index" in vars(self):
+            return super()._search(X, k, n_jobs)
         lists = self.lists
         n_entries = X.shape[0] * self.n_labels if lists is not None else 4 * self.n_weights
-        if "index" in vars(self) or not plain.affordable(X, self.n_labels, n_entries):
+        if not plain.affordable(X, self.n_labels, n_entries):
             return super()._search(X, k, n_jobs)
         k = min(k, self.n_labels if self.rules is None else self.rules.n_allowed)
         offsets = None if self.rules is None else self.rules.offsets
