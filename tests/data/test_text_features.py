@@ -278,3 +278,12 @@ def test_texts_of_every_kind_give_the_same_rows(wrap):
     features = TextFeatures().fit(wrap(TEXTS))
     assert features.get_feature_names_out().tolist() == TextFeatures().fit(TEXTS).get_feature_names_out().tolist()
     assert abs(features.transform(wrap(TEXTS)) - TextFeatures().fit_transform(TEXTS)).nnz == 0
+
+
+def test_the_share_of_unknown_words(tmp_path):
+    features = TextFeatures(min_df=1).fit(["apple pie", "apple tart"])
+    assert features.unknown_share(["apple pear", "pie pie"]) == 0.25
+    assert features.unknown_share([""]) is None
+    arrays, meta = features.to_arrays()
+    assert TextFeatures.from_arrays(arrays, meta, tmp_path).unknown_share(["tart plum"]) == 0.5
+    assert TextFeatures(kind="hashing").fit(["apple"]).unknown_share(["pear"]) is None

@@ -52,6 +52,7 @@ class _Data(NamedTuple):
     multiclass: bool
     feature_names: Sequence[str] | None
     text_features: TextFeatures | None
+    sample_weight: np.ndarray | None = None
 
 
 class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -174,7 +175,10 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             progress: Progress,
             name: str,
             extras: Extras = NO_EXTRAS,
+            used: Any = slice(None),  # the rows of the data that X has
         ) -> Solved:
+            weight = None if data.sample_weight is None else data.sample_weight[used]
+            extras = replace(extras, sample_weight=weight)
             folder = run if run is None or not name else Path(run) / name
             return solving.solve(maker._job(X, Y, data.label_names, extras), progress, folder, workers, shard_size)
 
@@ -214,6 +218,10 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
     @abstractmethod
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         """Return the training problem of canonical X and Y. X is a csr_array, or dense if `takes_dense` is set."""
+
+    def _before(self) -> ExtremeClassifier:
+        """Return the estimator for the fits without the held-out rows. A method may be less precise there."""
+        return self
 
     def _after(self, record: Training) -> ExtremeClassifier:
         """Return the estimator for the fit on all rows, given the record of a fit without the held-out rows.
