@@ -28,7 +28,7 @@ from longtail.metrics.hits import find_hits
 from longtail.metrics.table import align
 from quality import load
 
-SETTINGS = ["1,1", "1/3,3", "1/2,2", "1,2", "1/3,5", "1,3", "1/10,10", "1/3,1", "3,1"]
+SETTINGS = ["1,1", "1/3,auto", "1/3,3", "1/3,1", "1/2,2", "1,2", "1/3,5", "1,3", "1/10,10", "3,1"]
 HELD_OUT = 10_000
 KS = (1, 3, 5)
 
@@ -56,7 +56,7 @@ def measure(folder: str, settings: list[str], most: int, kept: Path | None) -> d
     mask = split.held_out(data.Y, min(0.2, HELD_OUT / data.n_samples), 0)
     train, held_out = data.select(np.flatnonzero(~mask)), data.select(np.flatnonzero(mask))
     for setting in left:
-        C, weight = map(number, setting.split(","))
+        C, weight = (word if word == "auto" else number(word) for word in setting.split(","))
         start = time.process_time()
         clf = lt.OneVsAll(C, positive_weight=weight, n_jobs=1).fit(train)
         seconds = time.process_time() - start
