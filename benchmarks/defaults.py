@@ -3,7 +3,7 @@
     python benchmarks/defaults.py FOLDER ... [--rows 15000] [--setting 1,1 ...] [--kept FILE]
 
 A FOLDER holds `train.txt` (plain, .gz or .xz) in Extreme Classification Repository format; `icd-10-cm` stands for the
-corpus of the demo. Test rows are not read. Every setting is trained on the same rows and scored on the same held-out
+corpus of the demo. Test rows are not used. Every setting is trained on the same rows and scored on the same held-out
 rows: a fifth of the training rows, at most 10,000. Larger data are sampled to --rows rows first.
 
 The table has P@1/3/5 of the first setting, and for every other setting how the mean of P@1, P@3 and P@5 differs from

@@ -56,7 +56,7 @@ class OneVsAll(ExtremeClassifier):
         Multiplies C for the positives of a label. Above 1, a false negative costs more than a false positive. Pass one
         number for all labels, or one for each. An array is not saved with the model's parameters. "auto" depends on
         the number of rows of the label: 3 for up to 5 rows, 1 from 100 rows on. C=1/3 with positive_weight="auto" ranks
-        labels better on most datasets, see docs/methods/one-vs-all.md.
+        labels better on many datasets and worse on some, see docs/methods/one-vs-all.md.
     prune : float, default=0.01
         After training, weights with an absolute value below `prune` are set to zero. 0 keeps all weights.
     tol : float or None, default=None
