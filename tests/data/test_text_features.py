@@ -291,3 +291,12 @@ def test_weights_are_scikit_learns_to_the_bit(kind, sublinear_tf, use_idf, norm)
     theirs = features._weights.transform(features._counter.transform(texts))
     assert ours.dtype == np.float32
     assert np.array_equal(ours.toarray(), theirs.toarray().astype(np.float32))
+
+
+def test_the_share_of_unknown_words(tmp_path):
+    features = TextFeatures(min_df=1).fit(["apple pie", "apple tart"])
+    assert features.unknown_share(["apple pear", "pie pie"]) == 0.25
+    assert features.unknown_share([""]) is None
+    arrays, meta = features.to_arrays()
+    assert TextFeatures.from_arrays(arrays, meta, tmp_path).unknown_share(["tart plum"]) == 0.5
+    assert TextFeatures(kind="hashing").fit(["apple"]).unknown_share(["pear"]) is None

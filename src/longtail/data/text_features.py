@@ -131,7 +131,7 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self)
         if self.kind == "hashing":
             return None
-        analyze, known = self._counter.build_analyzer(), self._counter.vocabulary_
+        analyze, known = self._counter.build_analyzer(), set(self.get_feature_names_out())
         found = [term in known for text in text_list(texts) for term in analyze(text)]
         return 1.0 - sum(found) / len(found) if found else None
 

@@ -51,6 +51,7 @@ class _Data(NamedTuple):
     multiclass: bool
     feature_names: Sequence[str] | None
     text_features: TextFeatures | None
+    sample_weight: np.ndarray | None = None
 
 
 class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -143,10 +144,7 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             text_features=data.text_features,
         )
         self.training_ = training.timed(
-            record,
-            wall_seconds=time.perf_counter() - wall,
-            cpu_seconds=_cpu_seconds() - cpu,
-            peak_bytes=memory.peak(),
+            record, wall_seconds=time.perf_counter() - wall, cpu_seconds=_cpu_seconds() - cpu, peak_bytes=memory.peak()
         )
         self._expose()
         self._warn_of_failures()
@@ -173,7 +171,10 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             progress: Progress,
             name: str,
             extras: Extras = NO_EXTRAS,
+            used: Any = slice(None),  # the rows of the data that X has
         ) -> Solved:
+            weight = None if data.sample_weight is None else data.sample_weight[used]
+            extras = replace(extras, sample_weight=weight)
             folder = run if run is None or not name else Path(run) / name
             return solving.solve(maker._job(X, Y, data.label_names, extras), progress, folder, workers, shard_size)
 
@@ -213,6 +214,10 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
     @abstractmethod
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         """Return the training problem of canonical X and Y. X is a csr_array, or dense if `takes_dense` is set."""
+
+    def _before(self) -> ExtremeClassifier:
+        """Return the estimator for the fits without the held-out rows. A method may be less precise there."""
+        return self
 
     def _after(self, record: Training) -> ExtremeClassifier:
         """Return the estimator for the fit on all rows, given the record of a fit without the held-out rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -21,6 +22,7 @@ from longtail.methods.problem import Part
 from longtail.methods.updating import Change
 from longtail.models import LabelWeights
 
+HELD_OUT_TOL = 20.0  # multiple of `tol` for fits without held-out rows, whose weights are only used for calibration
 SOLVERS = ("auto", "dual", "newton")
 
 
@@ -128,6 +130,7 @@ class OneVsAll(ExtremeClassifier):
 
     method = "one-vs-all"
     takes_dense = True
+    _row_weights: Any = None  # sample_weight, while `fit` runs
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,
         "loss": "squared_hinge",
@@ -187,6 +190,33 @@ class OneVsAll(ExtremeClassifier):
         is_tree = str(parameters.get("start")).partition(":")[0] == "tree"
         return cls(**{**cls._paper, **(cls._paper_tree if is_tree else {}), **parameters})
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Self:
+        """Train on the rows of X and their labels y.
+
+        Parameters
+        ----------
+        X, y : rows and labels
+            See `ExtremeClassifier.fit`, which also describes all further options.
+        sample_weight : array of n_samples numbers, optional
+            Multiplies C for each row. A row of weight 0 counts as absent. Rows with weights are trained by "newton".
+        """
+        if sample_weight is not None and self.solver == "dual":
+            raise InputError("solver='dual' takes no sample_weight; use solver='auto' or solver='newton'")
+        self._row_weights = sample_weight
+        try:
+            return super().fit(X, y, **options)
+        finally:
+            del self._row_weights
+
+    def _canonical(self, *data: Any) -> Any:
+        """Return the data with the weights of its rows, and without rows of weight 0."""
+        found = super()._canonical(*data)
+        if self._row_weights is None:
+            return found
+        weight = check.sample_weight(self._row_weights, found.X.shape[0])
+        (used,) = np.nonzero(weight)
+        return found._replace(X=found.X[used], Y=found.Y[used], sample_weight=weight[used])
+
     def _check_parameters(self) -> None:
         check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
@@ -221,6 +251,12 @@ class OneVsAll(ExtremeClassifier):
 
     def _column_bytes(self) -> tuple[int, int]:
         return 24, 100
+
+    def _before(self) -> ExtremeClassifier:
+        looser = copy.copy(self)
+        if self.solver != "newton" and self.loss == "squared_hinge" and self._row_weights is None:
+            looser.tol = HELD_OUT_TOL * (TOL if self.tol is None else self.tol)
+        return looser
 
     def _kept_part(self, X: sp.csr_array, change: Change) -> Part:
         assert isinstance(self.model_, LabelWeights)
