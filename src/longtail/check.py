@@ -307,7 +307,7 @@ def positive_numbers(owner: Any, name: str) -> np.ndarray:
     except ValueError:  # lists of unequal lengths
         values = np.empty((0, 0))
     if values.dtype.kind not in "iuf" or values.ndim > 1 or not values.size:
-        raise _parameter_error(owner, name, "a number above 0, or an array with one such number per label")
+        raise _parameter_error(owner, name, "a number above 0, 'auto', or an array with one such number per label")
     if not (np.isfinite(values) & (values > 0)).all():
         raise InputError(
             f"The '{name}' parameter of {type(owner).__name__} must be above 0 and finite. Got {value!r} instead."
