@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
+from longtail.compiled import preparing
 from longtail.data import Dataset, TextFeatures
 from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
@@ -129,7 +130,7 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         self._check_all_parameters()
         who = parallel.Workers.of(workers)
         check.shard_size(shard_size)
-        wall, cpu = time.perf_counter(), _cpu_seconds()
+        wall, cpu = _seconds()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
@@ -144,7 +145,10 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             text_features=data.text_features,
         )
         self.training_ = training.timed(
-            record, wall_seconds=time.perf_counter() - wall, cpu_seconds=_cpu_seconds() - cpu, peak_bytes=memory.peak()
+            record,
+            wall_seconds=_seconds()[0] - wall,
+            cpu_seconds=_seconds()[1] - cpu,
+            peak_bytes=memory.peak(),
         )
         self._expose()
         self._warn_of_failures()
@@ -445,6 +449,10 @@ NO_RECORD = Training(
 )  # for a model that was not trained here
 
 
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of its child processes that have ended."""
-    return sum(os.times()[:4])
+def _seconds() -> tuple[float, float]:
+    """Return the time, and the CPU time of this process and of its child processes that have ended.
+
+    The compilation of kernels, which happens once on a machine, is left out of both.
+    """
+    wall, cpu = preparing.wall_seconds, preparing.cpu_seconds
+    return time.perf_counter() - wall, sum(os.times()[:4]) - cpu
