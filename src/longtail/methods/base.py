@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
-from longtail.compiled import preparing
+from longtail.compiled import clock
 from longtail.data import Dataset, TextFeatures
 from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
@@ -130,7 +129,7 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         self._check_all_parameters()
         who = parallel.Workers.of(workers)
         check.shard_size(shard_size)
-        wall, cpu = _seconds()
+        wall, cpu = clock()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
@@ -145,10 +144,7 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             text_features=data.text_features,
         )
         self.training_ = training.timed(
-            record,
-            wall_seconds=_seconds()[0] - wall,
-            cpu_seconds=_seconds()[1] - cpu,
-            peak_bytes=memory.peak(),
+            record, wall_seconds=clock()[0] - wall, cpu_seconds=clock()[1] - cpu, peak_bytes=memory.peak()
         )
         self._expose()
         self._warn_of_failures()
@@ -447,12 +443,3 @@ _NOTHING = np.empty(0, np.uint8)
 NO_RECORD = Training(
     "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
 )  # for a model that was not trained here
-
-
-def _seconds() -> tuple[float, float]:
-    """Return the time, and the CPU time of this process and of its child processes that have ended.
-
-    The compilation of kernels, which happens once on a machine, is left out of both.
-    """
-    wall, cpu = preparing.wall_seconds, preparing.cpu_seconds
-    return time.perf_counter() - wall, sum(os.times()[:4]) - cpu
