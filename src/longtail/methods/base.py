@@ -1,7 +1,7 @@
 """The base class of all estimators: training, prediction, explanations and saving.
 
 A method only turns canonical X and Y into a `Problem` (methods/problem.py). The base class does the rest: it calls
-methods/solving.py, which plans the blocks, solves them and stacks their parts.
+methods/solving.py, which solves the blocks and stacks their parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -26,8 +26,9 @@ from longtail.calibration import HeldOut
 from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
-from longtail.methods import calibrating, solving
+from longtail.methods import calibrating, planning, solving
 from longtail.methods.decisions import Decisions
+from longtail.methods.planning import Plan
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.models import Explanation, Model
@@ -90,6 +91,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         run: str | os.PathLike[str] | None = None,
         workers: str | parallel.Workers | None = None,
         shard_size: int | None = None,
+        plan: Callable[[Plan], object] | None = None,
     ) -> Self:
         """Train on the rows of X and their labels y.
 
@@ -115,6 +117,9 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             A linear model with more bytes of weights is divided into shards of this size. It gives the same answers.
             With `run`, every shard is written there as soon as it is complete, and the model is opened memory-mapped.
             It then need not fit into memory.
+        plan : callable, optional
+            Called with the plan of the fit before training begins, for example `print`. An error that it raises ends the
+            fit. See `plan`.
 
         Returns
         -------
@@ -127,7 +132,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalize_rows(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
-        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
+        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size, plan)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -154,17 +159,27 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         run: str | os.PathLike[str] | None,
         workers: parallel.Workers,
         shard_size: int | None,
+        tell: Callable[[Plan], object] | None,
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the model of canonical rows, its training record, and the predictions for held-out rows, if any.
 
-        A fit with calibration consists of several fits. Each has its own folder inside the run folder.
+        A fit with calibration consists of several fits. Each has its own folder inside the run folder. The plan of all of
+        them is made from the first.
         """
+        n_fits = 1.0 if tell is None else self._n_fits(data.Y)
+        longest: float | None = None
 
         def solve(
             maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
         ) -> tuple[Model, Training]:
+            nonlocal longest
             folder = run if run is None or not name else Path(run) / name
-            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers, shard_size)
+            job = maker._job(X, Y, data.label_names)
+            if tell is not None and longest is None:
+                plan = planning.plan_of(job).times(n_fits)
+                longest = plan.block_seconds
+                tell(plan)
+            return solving.solve(job, progress, folder, workers, shard_size, longest)
 
         return self._train(solve, X, data.Y, progress)
 
@@ -178,10 +193,13 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
 
     def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
         """Return the problem, with everything that another process needs to rebuild it."""
+        begin = time.thread_time()
+        problem = self._problem(X, Y)
+        setup_seconds = time.thread_time() - begin
         params = self.get_params(deep=False)
         warm = bool(params.get("warm_start")) and hasattr(self, "model_")
         return solving.Job(
-            problem=self._problem(X, Y),
+            problem=problem,
             maker=clone(self)
             if hasattr(self, "model_") and not warm
             else self,  # a clone, so that no model of an earlier fit is sent to workers
@@ -190,7 +208,37 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
             label_names=label_names,
             n_jobs=self.n_jobs,
+            setup_seconds=setup_seconds,
         )
+
+    def plan(self, X: Any, y: Any = None, *, text_features: TextFeatures | None = None) -> Plan:
+        """Return what `fit` will take: time, peak memory and size of the model, each with a range.
+
+        A small sample of the work is solved and timed: at most 3 % of it, and at most about 10 seconds. The arguments are
+        those of `fit`. The estimator is not changed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import longtail as lt
+        >>> X = np.random.default_rng(0).random((100, 20))
+        >>> plan = lt.OneVsAll().plan(X, np.arange(100) % 50)
+        >>> plan.n_blocks
+        1
+        """
+        self._check_all_parameters()
+        maker: ExtremeClassifier = clone(self)
+        data = maker._canonical(X, y, text_features, None, None)
+        rows = normalize_rows(data.X) if self.normalize else data.X
+        n_fits = self._n_fits(data.Y)
+        return planning.plan_of(maker._job(rows, data.Y, data.label_names)).times(n_fits)
+
+    def _n_fits(self, Y: sp.csr_array) -> float:
+        """Return how many fits on all rows take as long as this one, which may hold rows out to calibrate."""
+        if self.calibrate is False:
+            return 1.0
+        masks = calibrating.rows_to_hold_out(self.calibrate, Y, self.random_state)
+        return 1.0 + float(sum(1.0 - mask.mean() for mask in masks))
 
     @abstractmethod
     def _check_parameters(self) -> None:

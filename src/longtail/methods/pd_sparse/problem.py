@@ -74,6 +74,9 @@ class PDSparseProblem(CoupledProblem):
             "seed": parameters.seed,
         }
 
+    def like(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
+        return PDSparseProblem(X, Y, self.parameters._replace(max_iter=self.max_iter))
+
     def _split(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows to train on and the rows to hold out."""
         rows = self.samples.with_loss

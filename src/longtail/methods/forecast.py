@@ -1,0 +1,223 @@
+"""What a problem will take, from a timed sample of its work: CPU time, working memory, and the size of the model.
+
+Every method has its own kind of sample, because a sample must keep what determines the cost:
+
+    one-vs-all   blocks of some labels, on all rows (one_vs_all/forecast.py)
+    mach         some rows for the time, some buckets for the number of weights (mach/forecast.py)
+    pd-sparse,   the first steps for the time, some labels with all their rows for the number of weights (`of_coupled`)
+    memoir
+
+Times are CPU times of the threads that solve the sample, so that other programs on the machine disturb little. The first
+call of a kernel compiles it or loads it from the disk, so every sample begins with a small one that is not timed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.models.sharded import WEIGHT_BYTES
+from longtail.parallel import Stopped, Work
+
+if TYPE_CHECKING:
+    from longtail.methods.problem import CoupledProblem
+
+SAMPLE_SHARE, SAMPLE_SECONDS = 0.03, 10.0  # a sample takes at most this share of the work, and at most this time;
+MIN_SAMPLE_SECONDS = 0.5  # but less time than this says little, and nobody notices it
+TIMER = 0.10  # how far two timings of the same work may differ
+
+
+class Range(NamedTuple):
+    """An estimate: the likely value, and the values between which the true one should be."""
+
+    low: float
+    likely: float
+    high: float
+
+    @classmethod
+    def around(cls, likely: float, doubt: float) -> Range:
+        """The range from likely / (1 + doubt) to likely (1 + doubt)."""
+        return cls(likely / (1 + doubt), likely, likely * (1 + doubt))
+
+    def times(self, factor: float) -> Range:
+        return Range(*(factor * value for value in self))
+
+    def plus(self, amount: float) -> Range:
+        return Range(*(amount + value for value in self))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What solving all blocks of a problem will take.
+
+    cpu_seconds : of all threads together
+    busy_threads : how many threads work at a time, on average; never more than there are
+    model_bytes : the weights of the model
+    thread_bytes : the working memory of a thread, or of the only block
+    stack_bytes : what the stack holds while parts arrive, with the model itself
+    sample : the sample in words
+    sample_seconds : CPU seconds of the sample
+    """
+
+    cpu_seconds: Range
+    busy_threads: float
+    model_bytes: Range
+    thread_bytes: float
+    stack_bytes: float
+    sample: str
+    sample_seconds: float
+
+
+@dataclass
+class Stopwatch:
+    """Adds up the CPU time that samples have taken, and decides whether there is time for another one."""
+
+    spent: float = 0.0
+    laps: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def lap(self) -> Iterator[None]:
+        begin = time.thread_time()
+        yield
+        self.laps.append(time.thread_time() - begin)
+        self.spent += self.laps[-1]
+
+    def has_time_for(self, seconds: float, work: float) -> bool:
+        """Whether another sample of `seconds` fits, if all the work takes `work` seconds."""
+        limit = min(SAMPLE_SECONDS, max(MIN_SAMPLE_SECONDS, SAMPLE_SHARE * work))
+        return self.spent + seconds <= limit
+
+
+def allocated(task: Callable[[], object]) -> int:
+    """The largest number of bytes that the arrays of `task` take at a time."""
+    is_tracing = tracemalloc.is_tracing()
+    if not is_tracing:
+        tracemalloc.start(1)
+    try:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        task()
+        return max(0, tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        if not is_tracing:
+            tracemalloc.stop()
+
+
+def spread(total: int, count: int, offset: float = 0.5) -> np.ndarray:
+    """`count` numbers from 0 to total - 1 at equal distances. The offset, from 0 to 1, shifts them."""
+    return np.unique(((np.arange(count) + offset) * total / max(count, 1)).astype(np.int64))
+
+
+# --- problems of one block -------------------------------------------------------------------------------------------
+
+FIRST_LABELS = 64  # labels of the first sample; each further sample has twice as many
+MIN_LABELS = 512  # with fewer labels, rows are sampled instead
+MIN_ROWS = 200
+PACE = Range(0.75, 1.15, 1.6)  # mean time of a step of training, against the first steps
+WEIGHTS_DOUBT = 0.2
+
+
+def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_threads: int) -> Forecast:
+    """Begin to solve the problem, and stop after a while, for the time. Solve a smaller one to the end, for the size.
+
+    The smaller problem has some of the labels, and all rows that have one of them. A label keeps all its rows, so it gets
+    about as many weights as in the whole problem: the number of weights per (row, label) pair hardly depends on the
+    number of labels. The first steps of training take about as long as later ones: lists of weights become longer, but
+    fewer rows violate their margin. PACE is what remains of the difference.
+    """
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    share = min(0.5, max(FIRST_LABELS / max(len(order), 1), MIN_ROWS / max(X.shape[0], 1)))
+
+    def solved(share: float) -> tuple[int, int]:
+        """Solve a smaller problem. Return its numbers of pairs and of weights."""
+        rows, columns = _some(Y, order, share)
+        some = sp.csr_array(Y[rows][:, columns])
+        part = problem.like(X[rows], some).solve(problem.blocks()[0], Work(n_threads))
+        return some.nnz, len(part.arrays["W_data"])
+
+    n_pairs, n_weights = solved(share)  # compiles
+    working = allocated(lambda: solved(share)) / max(n_weights, 1)  # bytes per weight
+    watch, begun = Stopwatch(), _Begun()
+    try:
+        problem.solve(problem.blocks()[0], Work(n_threads, begun.report))
+        begun.end()
+    except Stopped:
+        pass
+    seconds, spent = begun.seconds, begun.clock.cpu - begun.begin.cpu
+    busy = spent / max(begun.clock.wall - begun.begin.wall, 1e-9)
+    watch.spent += spent
+    while 2 * share <= 0.25:
+        with watch.lap():
+            n_pairs, n_weights = solved(2 * share)
+        share *= 2
+        if not watch.has_time_for(2 * watch.laps[-1], seconds):
+            break
+    weights = Range.around(n_weights * Y.nnz / max(n_pairs, 1), WEIGHTS_DOUBT)
+    return Forecast(
+        cpu_seconds=Range(*(seconds * pace for pace in PACE)),
+        busy_threads=max(1.0, min(busy, n_threads)),
+        model_bytes=weights.times(WEIGHT_BYTES).plus(8 * Y.shape[1]),
+        thread_bytes=working * weights.likely,
+        stack_bytes=0.0,  # the part becomes the model as it is
+        sample=f"the first {begun.share:.1%} of the work, and {n_pairs:,} of {Y.nnz:,} pairs of a row and a label",
+        sample_seconds=watch.spent,
+    )
+
+
+def _some(Y: sp.csr_array, order: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels of a sample: this share of the labels in `order` and their rows. If there are few labels, all of
+    them and this share of the rows."""
+    if len(order) < MIN_LABELS:
+        return spread(Y.shape[0], math.ceil(share * Y.shape[0])), np.arange(Y.shape[1])
+    columns = np.sort(order[spread(len(order), math.ceil(share * len(order)))])
+    return np.flatnonzero(np.diff(Y[:, columns].indptr)), columns
+
+
+class _Begun:
+    """Receives the progress of a block, and stops it when the sample is long enough.
+
+    `seconds` is the CPU time of all of the block, at the pace of what was done.
+    """
+
+    def __init__(self) -> None:
+        self.begin = self.clock = _process_clock()
+        self.share = 0.0
+        self.first: tuple[float, float] | None = None  # share and CPU seconds of the first report
+
+    def report(self, share: float) -> None:
+        self.clock, self.share = _process_clock(), share
+        spent = self.clock.cpu - self.begin.cpu
+        if self.first is None:
+            self.first = share, spent
+        elif spent >= min(SAMPLE_SECONDS, max(MIN_SAMPLE_SECONDS, SAMPLE_SHARE * self.seconds)) / 2:
+            raise Stopped
+
+    def end(self) -> None:
+        """The block was solved before the sample was long enough."""
+        self.clock, self.share = _process_clock(), 1.0
+
+    @property
+    def seconds(self) -> float:
+        share, before = self.first or (0.0, 0.0)
+        spent = self.clock.cpu - self.begin.cpu
+        if self.share >= 1.0 or self.share <= share:
+            return spent
+        return before + (spent - before) * (1.0 - share) / (self.share - share)
+
+
+class _Clock(NamedTuple):
+    cpu: float
+    wall: float
+
+
+def _process_clock() -> _Clock:
+    return _Clock(time.process_time(), time.perf_counter())

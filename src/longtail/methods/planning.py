@@ -1,0 +1,209 @@
+"""The plan of a fit: time, peak memory and size of the model before training, and what to do if it is too much.
+
+    estimator.plan(X, y) -> problem -> forecast (methods/forecast.py: a timed sample of the work) -> Plan
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from longtail import memory, parallel
+from longtail.errors import InputError
+from longtail.methods.forecast import Range
+from longtail.models.sharded import SHARD_BYTES
+
+if TYPE_CHECKING:
+    from longtail.methods.solving import Job
+
+MEMORY_DOUBT = 0.1  # of what is not the model: pages of libraries, and what the allocator keeps
+START_SECONDS = 5.0  # until the worker processes of a cluster are ready
+LONG = 3600.0  # a fit of this many seconds should have a run folder
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will take, before it begins. `str(plan)` is readable; `plan.short()` is one line.
+
+    method : name of the method
+    n_samples, n_features, n_labels : sizes of the data
+    n_blocks : number of independent pieces of work
+    n_threads : number of threads
+    seconds : wall time
+    cpu_seconds : CPU time of all threads together
+    block_seconds : CPU time of the longest block
+    peak_bytes : largest resident memory of the process, with the data and the libraries
+    model_bytes : weights of the model, in memory and on disk; an index for prediction takes one to two times as much more
+    needed_bytes : memory that training needs in addition to what the process has now
+    free_bytes : memory that is free now
+    sample : what was timed
+    sample_seconds : CPU time of the sample
+
+    Each of `seconds`, `cpu_seconds`, `peak_bytes` and `model_bytes` has `low`, `likely` and `high`.
+    """
+
+    method: str
+    n_samples: int
+    n_features: int
+    n_labels: int
+    n_blocks: int
+    n_threads: int
+    seconds: Range
+    cpu_seconds: Range
+    block_seconds: float
+    setup_seconds: float
+    peak_bytes: Range
+    model_bytes: Range
+    needed_bytes: Range
+    thread_bytes: float
+    shares_memory: bool  # whether the model can be written shard by shard while it is trained
+    free_bytes: float
+    sample: str
+    sample_seconds: float
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    @property
+    def fits(self) -> bool:
+        """Whether the likely memory is free."""
+        return self.needed_bytes.likely <= self.free_bytes
+
+    def on_cluster(self, nodes: int, cores: int) -> Range:
+        """Return the wall seconds on `nodes` machines with `cores` cores each, as fast as the cores of this one.
+
+        The longest block bounds the time. It begins first, so it ends at about the same time as the others.
+        """
+        if nodes < 1 or cores < 1:
+            raise InputError(f"a cluster has at least one node of one core; got {nodes} x {cores}")
+        slots = nodes * cores
+        if self.n_blocks == 1:  # one machine solves it
+            slots = min(cores, max(1, round(self.cpu_seconds.likely / max(self.seconds.likely, 1e-9))))
+        longest = self.cpu_seconds.likely and self.block_seconds / self.cpu_seconds.likely
+        parallel_share = max(1.0 / min(slots, max(self.n_blocks, 1) * cores), longest if self.n_blocks > 1 else 0.0)
+        parallel_share = max(parallel_share, 1.0 / slots)
+        return self.cpu_seconds.times(parallel_share).plus(START_SECONDS + self.setup_seconds)
+
+    def advice(self) -> list[str]:
+        """Return what to do if the memory will not do, or if the fit takes long. Empty if all is well."""
+        said = []
+        if not self.fits:
+            fewer = self._threads_that_fit()
+            if fewer:
+                said.append(f"use fewer threads: --n-jobs {fewer} needs {size(self._needed(fewer))}")
+            if self.shares_memory and self.model_bytes.likely > SHARD_BYTES:
+                said.append("give a run folder (--run FOLDER): the model is then written shard by shard")
+            if self.method == "one-vs-all":
+                said.append("store fewer weights: a larger --prune")
+            if self.method != "mach":
+                said.append("--method mach: Mach.suggest_sizes(…, memory=BYTES) chooses a model for a memory budget")
+            else:
+                said.append("fewer buckets: Mach.suggest_sizes(…, memory=BYTES) chooses them for a memory budget")
+            said.append("use a machine with more memory, or a cluster (--workers ray:ADDRESS)")
+        if self.seconds.likely > LONG:
+            said.append("training takes long: --run FOLDER keeps what is finished")
+        return said
+
+    def _needed(self, n_threads: int) -> float:
+        return self.needed_bytes.likely - (self.n_threads - n_threads) * self.thread_bytes
+
+    def _threads_that_fit(self) -> int:
+        """The largest number of threads that fits into memory, or 0."""
+        if self.n_blocks == 1:
+            return 0
+        return next((n for n in range(self.n_threads - 1, 0, -1) if self._needed(n) <= self.free_bytes), 0)
+
+    def times(self, factor: float) -> Plan:
+        """Return the plan of a fit that consists of several fits with `factor` times the work."""
+        return replace(
+            self,
+            seconds=self.seconds.times(factor),
+            cpu_seconds=self.cpu_seconds.times(factor),
+            setup_seconds=factor * self.setup_seconds,
+        )
+
+    # --- words -------------------------------------------------------------------------------------------------------
+
+    def short(self) -> str:
+        """Return the plan in one line."""
+        return (
+            f"Plan: {_span(self.seconds, duration)}, peak memory {_span(self.peak_bytes, size)} "
+            f"({size(self.free_bytes)} free), model {_span(self.model_bytes, size)}, {self.n_blocks:,} "
+            f"block{'' if self.n_blocks == 1 else 's'} on {self.n_threads} thread{'' if self.n_threads == 1 else 's'}"
+        )
+
+    def facts(self) -> dict[str, str]:
+        """Return the plan as names and texts."""
+        return {
+            "method": self.method,
+            "data": f"{self.n_samples:,} rows, {self.n_features:,} features, {self.n_labels:,} labels",
+            "blocks": f"{self.n_blocks:,} on {self.n_threads} thread{'' if self.n_threads == 1 else 's'}",
+            "time": _span(self.seconds, duration),
+            "CPU time": _span(self.cpu_seconds, duration),
+            "peak memory": f"{_span(self.peak_bytes, size)}; training adds {size(self.needed_bytes.likely)}, "
+            f"and {size(self.free_bytes)} are free",
+            "model": _span(self.model_bytes, size),
+            "sample": f"{self.sample}, {duration(self.sample_seconds)} of CPU time",
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values, for JSON."""
+        names = ("method", "n_samples", "n_features", "n_labels", "n_blocks", "n_threads", "sample", "fits")
+        ranges = ("seconds", "cpu_seconds", "peak_bytes", "model_bytes", "needed_bytes")
+        return {
+            **{name: getattr(self, name) for name in names},
+            **{name: {key: round(value, 3) for key, value in getattr(self, name)._asdict().items()} for name in ranges},
+            "block_seconds": round(self.block_seconds, 3),
+            "free_bytes": self.free_bytes if math.isfinite(self.free_bytes) else None,
+            "sample_seconds": round(self.sample_seconds, 3),
+            "advice": self.advice(),
+        }
+
+    def __str__(self) -> str:
+        lines = [f"{name:<12} {text}" for name, text in self.facts().items()]
+        return "\n".join([*lines, *(f"{'advice':<12} {text}" for text in self.advice())])
+
+
+def plan_of(job: Job) -> Plan:
+    """Time a sample of the job's work, and return its plan."""
+    blocks = job.problem.blocks()
+    n_threads = parallel.n_threads(job.n_jobs)
+    before = memory.resident()
+    found = job.problem.forecast(job.X, job.Y, n_threads)
+    at_once = max(1, min(n_threads, len(blocks)))
+    working = at_once * found.thread_bytes
+    doubt = found.model_bytes.high / max(found.model_bytes.likely, 1.0) - 1.0
+    needed = Range.around(working + found.stack_bytes, MEMORY_DOUBT + max(0.0, doubt))
+    wall = found.cpu_seconds.times(1.0 / max(found.busy_threads, 1.0)).plus(job.setup_seconds)
+    total_cost = sum(block.cost for block in blocks) or 1.0
+    longest = max((block.cost for block in blocks), default=0.0) / total_cost
+    rows, features = job.X.shape
+    peak = Range(*(max(memory.peak(), before + amount) for amount in needed))
+    return Plan(
+        method=job.maker.method,
+        n_samples=int(rows),
+        n_features=int(features),
+        n_labels=int(job.Y.shape[1]),
+        n_blocks=len(blocks),
+        n_threads=n_threads,
+        seconds=wall,
+        cpu_seconds=found.cpu_seconds.plus(job.setup_seconds),
+        block_seconds=longest * found.cpu_seconds.likely,
+        setup_seconds=job.setup_seconds,
+        peak_bytes=peak,
+        model_bytes=found.model_bytes,
+        needed_bytes=needed,
+        thread_bytes=found.thread_bytes,
+        shares_memory=job.problem.unit == "label",
+        free_bytes=memory.free(),
+        sample=found.sample,
+        sample_seconds=found.sample_seconds,
+    )
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _span(value: Range, text: Any) -> str:
+    """A range in words: the likely value, and its ends."""
+    return f"{text(value.likely)} ({text(value.low)} to {text(value.high)})"
