@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "report": {"metrics"},
     "methods": {
         *("calibration", "check", "matrix", "memory", "parallel", "runs", "models", "metrics", "store", "data", "topk"),
-        *("compiled", "training"),
+        *("compiled", "training", "words"),
     },
     "runs": {"folder", "sealed", "content", "__init__"},
     "calibration": {"models", "metrics", "matrix", "topk"},
@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "content": {"matrix"},
     "compiled": set(),
     "errors": set(),
+    "words": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel"}

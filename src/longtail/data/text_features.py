@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l1, inplace_csr_row_normalize_l2
@@ -307,3 +307,11 @@ def text_list(texts: Any) -> list[str]:
         first = next(iter(texts))
         raise InputError(f"text 0 is {type(first).__name__}, not str; convert it, or put '' where a text is missing")
     return found
+
+
+def fit_text_features(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, csr_array]:
+    """Return the fitted pipeline for these texts, and their features."""
+    if text_features is not None and text_features.is_fitted:
+        return text_features, text_features.transform(texts)
+    fitted = clone(text_features or TextFeatures())
+    return fitted, fitted.fit_transform(texts)

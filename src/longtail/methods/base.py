@@ -23,12 +23,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
-from longtail.data import Dataset, TextFeatures
+from longtail.data import Dataset, TextFeatures, fit_text_features
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr, normalize_rows
 from longtail.methods import calibrating, planning, solving
 from longtail.methods.decisions import Decisions
-from longtail.methods.planning import Plan
+from longtail.methods.planning import Plan, Planning
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.models import Explanation, Model
@@ -50,7 +50,7 @@ class _Data(NamedTuple):
     text_features: TextFeatures | None
 
 
-class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class of all estimators. A method sets `method` and implements `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -118,8 +118,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             With `run`, every shard is written there as soon as it is complete, and the model is opened memory-mapped.
             It then need not fit into memory.
         plan : callable, optional
-            Called with the plan of the fit before training begins, for example `print`. An error that it raises ends the
-            fit. See `plan`.
+            Called with the plan of the fit (see `plan`) before training begins, for example `print`. An error that it
+            raises ends the fit.
 
         Returns
         -------
@@ -163,8 +163,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the model of canonical rows, its training record, and the predictions for held-out rows, if any.
 
-        A fit with calibration consists of several fits. Each has its own folder inside the run folder. The plan of all of
-        them is made from the first.
+        A fit with calibration consists of several fits. Each has its own folder inside the run folder. The plan of all
+        of them is made from the first.
         """
         n_fits = 1.0 if tell is None else self._n_fits(data.Y)
         longest: float | None = None
@@ -211,35 +211,6 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             setup_seconds=setup_seconds,
         )
 
-    def plan(self, X: Any, y: Any = None, *, text_features: TextFeatures | None = None) -> Plan:
-        """Return what `fit` will take: time, peak memory and size of the model, each with a range.
-
-        A small sample of the work is solved and timed: at most 3 % of it, and at most about 10 seconds. The arguments are
-        those of `fit`. The estimator is not changed.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import longtail as lt
-        >>> X = np.random.default_rng(0).random((100, 20))
-        >>> plan = lt.OneVsAll().plan(X, np.arange(100) % 50)
-        >>> plan.n_blocks
-        1
-        """
-        self._check_all_parameters()
-        maker: ExtremeClassifier = clone(self)
-        data = maker._canonical(X, y, text_features, None, None)
-        rows = normalize_rows(data.X) if self.normalize else data.X
-        n_fits = self._n_fits(data.Y)
-        return planning.plan_of(maker._job(rows, data.Y, data.label_names)).times(n_fits)
-
-    def _n_fits(self, Y: sp.csr_array) -> float:
-        """Return how many fits on all rows take as long as this one, which may hold rows out to calibrate."""
-        if self.calibrate is False:
-            return 1.0
-        masks = calibrating.rows_to_hold_out(self.calibrate, Y, self.random_state)
-        return 1.0 + float(sum(1.0 - mask.mean() for mask in masks))
-
     @abstractmethod
     def _check_parameters(self) -> None:
         """Raise InputError if a parameter of the method is invalid. The data is not needed for this."""
@@ -284,7 +255,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             X, y = X.X, X.Y
         texts = check.texts(X)
         if texts is not None:
-            text_features, X = _features_of(texts, text_features)
+            text_features, X = fit_text_features(texts, text_features)
         X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
         per_feature, per_label = self._column_bytes()
         memory.must_fit(X.shape[1], "features", per_feature, RENUMBER)
@@ -374,7 +345,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         """
         if label is not None and column is not None:
             raise InputError("explain got a label and a column; give one of them")
-        rows = self._rows(_one_row(x))
+        rows = self._rows(check.one_row(x))
         if label is not None:
             column = self._column(label)
         elif column is None:
@@ -476,22 +447,3 @@ NO_RECORD = Training(
 def _cpu_seconds() -> float:
     """Return the CPU time of this process and of its child processes that have ended."""
     return sum(os.times()[:4])
-
-
-def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:
-    """Return the fitted pipeline for these texts, and their features."""
-    if text_features is not None and text_features.is_fitted:
-        return text_features, text_features.transform(texts)
-    fitted = clone(text_features or TextFeatures())
-    return fitted, fitted.fit_transform(texts)
-
-
-def _one_row(x: Any) -> Any:
-    """Turn one row or text into a batch of one."""
-    if isinstance(x, str):
-        return [x]
-    if sp.issparse(x):
-        return x.reshape(1, -1) if x.ndim == 1 else x
-    if hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # a frame of one row
-        return x
-    return np.atleast_2d(x)

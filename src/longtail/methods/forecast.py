@@ -7,8 +7,8 @@ Every method has its own kind of sample, because a sample must keep what determi
     pd-sparse,   the first steps for the time, some labels with all their rows for the number of weights (`of_coupled`)
     memoir
 
-Times are CPU times of the threads that solve the sample, so that other programs on the machine disturb little. The first
-call of a kernel compiles it or loads it from the disk, so every sample begins with a small one that is not timed.
+Times are CPU times of the threads that solve the sample, so that other programs on the machine disturb little. The
+first call of a kernel compiles it or loads it from the disk, so every sample begins with a small one that is not timed.
 """
 
 from __future__ import annotations
@@ -116,6 +116,19 @@ def spread(total: int, count: int, offset: float = 0.5) -> np.ndarray:
     return np.unique(((np.arange(count) + offset) * total / max(count, 1)).astype(np.int64))
 
 
+def weights_of_all(labels: np.ndarray, weights: np.ndarray, n_positive: np.ndarray) -> float:
+    """The number of weights of all labels, from the numbers `weights` of some labels.
+
+    Labels with about the same number of positives have about the same number of weights. A label gets the mean of the
+    sampled labels with about as many positives. Between these means, the function is linear.
+    """
+    size = np.log2(1 + n_positive)
+    _, at = np.unique(np.round(2 * size[labels]), return_inverse=True)
+    counts = np.bincount(at)
+    means, places = np.bincount(at, weights) / counts, np.bincount(at, size[labels]) / counts
+    return float(np.interp(size[n_positive > 0], places, means).sum())
+
+
 # --- problems of one block -------------------------------------------------------------------------------------------
 
 FIRST_LABELS = 64  # labels of the first sample; each further sample has twice as many
@@ -128,24 +141,24 @@ WEIGHTS_DOUBT = 0.2
 def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_threads: int) -> Forecast:
     """Begin to solve the problem, and stop after a while, for the time. Solve a smaller one to the end, for the size.
 
-    The smaller problem has some of the labels, and all rows that have one of them. A label keeps all its rows, so it gets
-    about as many weights as in the whole problem: the number of weights per (row, label) pair hardly depends on the
-    number of labels. The first steps of training take about as long as later ones: lists of weights become longer, but
-    fewer rows violate their margin. PACE is what remains of the difference.
+    The smaller problem has some of the labels, and all rows that have one of them. A label keeps all its rows, so it
+    gets about as many weights as in the whole problem. The first steps of training take about as long as later ones:
+    lists of weights become longer, but fewer rows violate their margin. PACE is what remains of the difference.
     """
     counts = np.bincount(Y.indices, minlength=Y.shape[1])
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     share = min(0.5, max(FIRST_LABELS / max(len(order), 1), MIN_ROWS / max(X.shape[0], 1)))
+    choices = problem
 
-    def solved(share: float) -> tuple[int, int]:
-        """Solve a smaller problem. Return its numbers of pairs and of weights."""
+    def solved(share: float) -> tuple[np.ndarray, np.ndarray, int]:
+        """Solve a smaller problem. Return its labels, their numbers of weights, and its number of pairs."""
         rows, columns = _some(Y, order, share)
         some = sp.csr_array(Y[rows][:, columns])
-        part = problem.like(X[rows], some).solve(problem.blocks()[0], Work(n_threads))
-        return some.nnz, len(part.arrays["W_data"])
+        part = choices.like(X[rows], some).solve(problem.blocks()[0], Work(n_threads))
+        return columns, np.diff(part.arrays["W_indptr"]), some.nnz
 
-    n_pairs, n_weights = solved(share)  # compiles
-    working = allocated(lambda: solved(share)) / max(n_weights, 1)  # bytes per weight
+    columns, weights, n_pairs = solved(share)  # compiles
+    memory = _Memory.of([share, min(1.0, 4 * share)], lambda share: int(solved(share)[1].sum()))
     watch, begun = Stopwatch(), _Begun()
     try:
         problem.solve(problem.blocks()[0], Work(n_threads, begun.report))
@@ -155,18 +168,22 @@ def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_thre
     seconds, spent = begun.seconds, begun.clock.cpu - begun.begin.cpu
     busy = spent / max(begun.clock.wall - begun.begin.wall, 1e-9)
     watch.spent += spent
+    with watch.lap():
+        choices = problem.settled(n_threads)
     while 2 * share <= 0.25:
         with watch.lap():
-            n_pairs, n_weights = solved(2 * share)
+            columns, weights, n_pairs = solved(2 * share)
         share *= 2
         if not watch.has_time_for(2 * watch.laps[-1], seconds):
             break
-    weights = Range.around(n_weights * Y.nnz / max(n_pairs, 1), WEIGHTS_DOUBT)
+    n_weights = Range.around(float(weights.sum()) * Y.nnz / max(n_pairs, 1), WEIGHTS_DOUBT)
+    if len(order) >= MIN_LABELS:
+        n_weights = Range.around(weights_of_all(columns, weights, counts), WEIGHTS_DOUBT)
     return Forecast(
         cpu_seconds=Range(*(seconds * pace for pace in PACE)),
         busy_threads=max(1.0, min(busy, n_threads)),
-        model_bytes=weights.times(WEIGHT_BYTES).plus(8 * Y.shape[1]),
-        thread_bytes=working * weights.likely,
+        model_bytes=n_weights.times(WEIGHT_BYTES).plus(8 * Y.shape[1]),
+        thread_bytes=memory.of_weights(n_weights.likely),
         stack_bytes=0.0,  # the part becomes the model as it is
         sample=f"the first {begun.share:.1%} of the work, and {n_pairs:,} of {Y.nnz:,} pairs of a row and a label",
         sample_seconds=watch.spent,
@@ -180,6 +197,25 @@ def _some(Y: sp.csr_array, order: np.ndarray, share: float) -> tuple[np.ndarray,
         return spread(Y.shape[0], math.ceil(share * Y.shape[0])), np.arange(Y.shape[1])
     columns = np.sort(order[spread(len(order), math.ceil(share * len(order)))])
     return np.flatnonzero(np.diff(Y[:, columns].indptr)), columns
+
+
+class _Memory(NamedTuple):
+    """Working memory as a function of the weights: something for every feature, and something for every weight."""
+
+    fixed: float
+    per_weight: float
+
+    @classmethod
+    def of(cls, shares: list[float], solve: Callable[[float], int]) -> _Memory:
+        """Measure the memory of `solve`, which returns the number of weights, for a small and a larger share."""
+        weights: list[int] = []
+        used = [allocated(lambda share=share: weights.append(solve(share))) for share in shares]  # type: ignore[misc]
+        more = weights[1] - weights[0]
+        per_weight = max(0.0, (used[1] - used[0]) / more) if more > 0 else used[1] / max(weights[1], 1)
+        return cls(max(0.0, used[1] - per_weight * weights[1]), per_weight)
+
+    def of_weights(self, n_weights: float) -> float:
+        return self.fixed + self.per_weight * n_weights
 
 
 class _Begun:

@@ -1,18 +1,27 @@
 """The plan of a fit: time, peak memory and size of the model before training, and what to do if it is too much.
 
-    estimator.plan(X, y) -> problem -> forecast (methods/forecast.py: a timed sample of the work) -> Plan
+estimator.plan(X, y) -> problem -> forecast (methods/forecast.py: a timed sample of the work) -> Plan
 """
 
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
 
 from longtail import memory, parallel
+from longtail.data import TextFeatures
 from longtail.errors import InputError
+from longtail.matrix import normalize_rows
+from longtail.methods import calibrating
 from longtail.methods.forecast import Range
 from longtail.models.sharded import SHARD_BYTES
+from longtail.words import duration, size
 
 if TYPE_CHECKING:
     from longtail.methods.solving import Job
@@ -34,7 +43,7 @@ class Plan:
     cpu_seconds : CPU time of all threads together
     block_seconds : CPU time of the longest block
     peak_bytes : largest resident memory of the process, with the data and the libraries
-    model_bytes : weights of the model, in memory and on disk; an index for prediction takes one to two times as much more
+    model_bytes : weights of the model, in memory and on disk; its index takes one to two times as much
     needed_bytes : memory that training needs in addition to what the process has now
     free_bytes : memory that is free now
     sample : what was timed
@@ -69,20 +78,22 @@ class Plan:
         """Whether the likely memory is free."""
         return self.needed_bytes.likely <= self.free_bytes
 
-    def on_cluster(self, nodes: int, cores: int) -> Range:
-        """Return the wall seconds on `nodes` machines with `cores` cores each, as fast as the cores of this one.
+    @property
+    def needed_in_shards(self) -> float:
+        """The likely memory if there is a run folder, where a large linear model is written shard by shard."""
+        spared = max(0.0, self.model_bytes.likely - SHARD_BYTES) if self.shares_memory else 0.0
+        return self.needed_bytes.likely - spared
 
-        The longest block bounds the time. It begins first, so it ends at about the same time as the others.
-        """
+    def on_cluster(self, nodes: int, cores: int) -> Range:
+        """Return the wall seconds on `nodes` machines with `cores` cores each, as fast as the cores of this one."""
         if nodes < 1 or cores < 1:
             raise InputError(f"a cluster has at least one node of one core; got {nodes} x {cores}")
-        slots = nodes * cores
-        if self.n_blocks == 1:  # one machine solves it
-            slots = min(cores, max(1, round(self.cpu_seconds.likely / max(self.seconds.likely, 1e-9))))
-        longest = self.cpu_seconds.likely and self.block_seconds / self.cpu_seconds.likely
-        parallel_share = max(1.0 / min(slots, max(self.n_blocks, 1) * cores), longest if self.n_blocks > 1 else 0.0)
-        parallel_share = max(parallel_share, 1.0 / slots)
-        return self.cpu_seconds.times(parallel_share).plus(START_SECONDS + self.setup_seconds)
+        if self.n_blocks == 1:  # a single machine solves it, with as many threads as can be busy
+            at_once = min(cores, max(1.0, self.cpu_seconds.likely / max(self.seconds.likely, 1e-9)))
+        else:
+            most = self.cpu_seconds.likely / max(self.block_seconds, 1e-9)  # the longest block bounds the time
+            at_once = min(nodes * cores, most, self.n_blocks * cores)
+        return self.cpu_seconds.times(1.0 / max(at_once, 1.0)).plus(START_SECONDS + self.setup_seconds)
 
     def advice(self) -> list[str]:
         """Return what to do if the memory will not do, or if the fit takes long. Empty if all is well."""
@@ -199,6 +210,50 @@ def plan_of(job: Job) -> Plan:
         sample=found.sample,
         sample_seconds=found.sample_seconds,
     )
+
+
+class Planning:
+    """The part of an estimator that makes plans."""
+
+    calibrate: bool | str
+    normalize: bool
+    random_state: Any
+
+    if TYPE_CHECKING:
+
+        def _check_all_parameters(self) -> None: ...
+        def _canonical(self, *given: Any) -> Any: ...
+        def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> Job: ...
+
+    def plan(self, X: Any, y: Any = None, *, text_features: TextFeatures | None = None) -> Plan:
+        """Return what `fit` will take: time, peak memory and size of the model, each with a range.
+
+        A small sample of the work is solved and timed: at most about 3 % of it (or half a second), and at most about 10
+        seconds. The arguments are those of `fit`. The estimator is not changed.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import longtail as lt
+        >>> X = np.random.default_rng(0).random((100, 20))
+        >>> plan = lt.OneVsAll().plan(X, np.arange(100) % 50)
+        >>> plan.n_blocks
+        1
+        """
+        self._check_all_parameters()
+        maker: Self = clone(self)
+        data = maker._canonical(X, y, text_features, None, None)
+        rows = normalize_rows(data.X) if self.normalize else data.X
+        n_fits = self._n_fits(data.Y)
+        return plan_of(maker._job(rows, data.Y, data.label_names)).times(n_fits)
+
+    def _n_fits(self, Y: sp.csr_array) -> float:
+        """Return how many fits on all rows take as long as this one, which may hold rows out to calibrate."""
+        if self.calibrate is False:
+            return 1.0
+        same_seed = deepcopy(self.random_state)  # a RandomState must give the fit the same numbers as without a plan
+        masks = calibrating.rows_to_hold_out(self.calibrate, Y, same_seed)
+        return 1.0 + float(sum(1.0 - mask.mean() for mask in masks))
 
 
 # --- words -----------------------------------------------------------------------------------------------------------

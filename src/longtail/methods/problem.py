@@ -137,6 +137,10 @@ class CoupledProblem(Problem):
     def stack(self) -> Stack:
         return _OnePart(self)
 
+    def settled(self, n_threads: int) -> Self:
+        """Return the same problem after the choices that training makes first. They are made on fewer rows here."""
+        return self
+
     @abstractmethod
     def like(self, X: sp.csr_array, Y: sp.csr_array) -> Self:
         """Return the same problem on other rows and labels, with the same number of passes."""

@@ -255,7 +255,9 @@ def _solve_missing(
         run.log.add("failed", block=missing[key].number, attempt=attempt, reason=reason[:500])
 
     try:
-        results = parallel.dispatch(engine, missing, limits=workers.limits, expected=expected, progress=progress, failed=failed)
+        results = parallel.dispatch(
+            engine, missing, limits=workers.limits, expected=expected, progress=progress, failed=failed
+        )
         with closing(results):
             for receipt in results:
                 run.log.add("solved", block=receipt.block, seconds=round(receipt.seconds, 3), bytes=receipt.bytes)

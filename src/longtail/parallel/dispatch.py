@@ -117,8 +117,8 @@ def dispatch(
 ) -> Generator[Any, None, None]:
     """Yield the results of all blocks, in the order in which they finish.
 
-    expected : the seconds that a block takes, from a plan. The finished blocks may raise them; without a plan, they alone
-        determine them.
+    expected : the seconds that a block takes, from a plan. Finished blocks may raise them. Without a plan, they are
+        estimated from the finished blocks.
     progress : called in the calling thread with the share of the work that is done, from 0 to 1.
     failed : called with key, attempt and reason when an attempt failed. Without it, the first failure ends the run.
 

@@ -67,7 +67,9 @@ def of_repetitions(problem: MachProblem, n_threads: int) -> Forecast:
     del groups
     weights = _weights(problem, watch)
     model = weights.times(_bytes_per_weight(problem))
-    dense = float(len(data.features) * hashes.n_repetitions * hashes.n_buckets * WEIGHTS[data.descent.weights]().nbytes)
+    dense = float(
+        len(data.features) * hashes.n_repetitions * hashes.n_buckets * np.dtype(WEIGHTS[data.descent.weights]).itemsize
+    )
     model = Range(*(min(value, dense) for value in model)).plus(hashes.table.nbytes)
     return Forecast(
         cpu_seconds=Range.around(seconds, 2 * TIMER),

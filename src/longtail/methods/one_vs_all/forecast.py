@@ -1,8 +1,8 @@
 """What one-vs-all will take: blocks of sampled labels are solved on all rows, by as many threads as training will have.
 
-The labels of a sample are at equal distances in the order of frequency, so a sample has its share of frequent labels. The
-time of a block is a constant (buffers, and passes over X that the last labels of a block do not fill) plus a time per
-label. Samples of two sizes determine both.
+The labels of a sample are at equal distances in the order of frequency, so a sample has its share of frequent labels.
+The time of a block is a constant (buffers, and passes over X that the last labels of a block do not fill) plus a time
+per label. Samples of two sizes determine both.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from longtail.methods.forecast import TIMER, Forecast, Range, Stopwatch, allocated, spread
+from longtail.methods.forecast import TIMER, Forecast, Range, Stopwatch, allocated, spread, weights_of_all
 from longtail.methods.one_vs_all.parts import GROWTH
 from longtail.methods.problem import Block, Part
 from longtail.models.sharded import WEIGHT_BYTES
@@ -22,6 +22,7 @@ from longtail.parallel import Team, Work
 if TYPE_CHECKING:
     from longtail.methods.one_vs_all.problem import OneVsAllProblem
 
+WEIGHTS_DOUBT = 0.05
 FIRST_LABELS = 64  # labels of the smallest timed blocks; each further round has twice as many
 
 
@@ -40,11 +41,14 @@ def of_labels(problem: OneVsAllProblem, n_threads: int) -> Forecast:
 
     def sample(size: int, number: int, count: int) -> np.ndarray:
         if in_trees:  # a label starts at the solution of its parent, so only whole blocks can be solved
-            return blocks[spread(len(blocks), count)[number % len(blocks)]].items
-        labels = order[spread(len(order), size, (number + 0.5) / count)]
-        return labels[np.argsort(-n_positive[labels], kind="stable")]
+            return blocks[int(spread(len(blocks), count)[number])].items
+        labels: np.ndarray = order[spread(len(order), size, (number + 0.5) / count)]
+        falling = np.argsort(-n_positive[labels], kind="stable")
+        return np.asarray(labels[falling])
 
-    solve_small = lambda: problem.solve(Block(0, sample(smallest, 0, 1), 1.0), Work())  # noqa: E731
+    def solve_small() -> None:
+        problem.solve(Block(0, sample(smallest, 0, 1), 1.0), Work())
+
     solve_small()  # compiles
     thread_bytes = allocated(solve_small)
     n_blocks = max(1, min(n_threads, len(blocks)))
@@ -61,8 +65,10 @@ def of_labels(problem: OneVsAllProblem, n_threads: int) -> Forecast:
                 break
             if n_blocks * size > len(order) // 4:
                 break
-    n_sampled = sum(len(trial.labels) for trial in trials)
-    weights = _weights(trials, n_positive)
+    labels = np.concatenate([trial.labels for trial in trials])
+    sampled = np.concatenate([trial.n_weights for trial in trials])
+    doubt = 2 * float(sampled.std() / max(sampled.mean(), 1e-9)) / math.sqrt(len(labels))
+    weights = Range.around(weights_of_all(labels, sampled, n_positive), WEIGHTS_DOUBT + min(doubt, 0.2))
     part_bytes = weights.likely / max(len(blocks), 1)
     return Forecast(
         cpu_seconds=seconds,
@@ -70,7 +76,7 @@ def of_labels(problem: OneVsAllProblem, n_threads: int) -> Forecast:
         model_bytes=weights.times(WEIGHT_BYTES).plus(8 * problem.n_labels),
         thread_bytes=thread_bytes + 3 * WEIGHT_BYTES * part_bytes,  # a part is sorted, and waits for earlier ones
         stack_bytes=GROWTH * WEIGHT_BYTES * weights.likely + 8 * problem.n_labels,
-        sample=f"{n_sampled:,} of {len(order):,} labels",
+        sample=f"{len(labels):,} of {len(order):,} labels",
         sample_seconds=watch.spent,
     )
 
@@ -94,22 +100,3 @@ def _seconds(trials: list[_Trial], n_labels: int, n_blocks: int) -> Range:
     likely = float(slope * n_labels + constant * n_blocks)
     doubt = TIMER + 2 * float(rates.std() / rates.mean()) / math.sqrt(len(rates))
     return Range.around(likely, doubt)
-
-
-def _weights(trials: list[_Trial], n_positive: np.ndarray) -> Range:
-    """The number of weights of all labels, with those that share the solution of another label.
-
-    Labels with about the same number of positives have about the same number of weights: means over such labels,
-    between them straight lines.
-    """
-    labels = np.concatenate([trial.labels for trial in trials])
-    weights = np.concatenate([trial.n_weights for trial in trials]).astype(float)
-    size = np.log2(1 + n_positive)
-    level = np.round(2 * size[labels])
-    levels, at = np.unique(level, return_inverse=True)
-    counts = np.bincount(at)
-    means, places = np.bincount(at, weights) / counts, np.bincount(at, size[labels]) / counts
-    total = float(np.interp(size, places, means).sum())
-    left = weights - np.interp(size[labels], places, means)
-    doubt = 2 * float(left.std() / max(weights.mean(), 1e-9)) / math.sqrt(len(labels))
-    return Range.around(total, 0.05 + doubt)
