@@ -45,9 +45,10 @@ def plan(
     method_options: dict[str, Any],
     text_options: dict[str, Any],
 ) -> None:
-    """Show what training on DATA will take: time, peak memory, size of the model.
+    """Show what training on DATA will take.
 
-    A small sample of the work is solved and timed. The options are those of `longtail train`.
+    Time, peak memory, size of the model and number of blocks, from a small sample of the work that is solved and timed.
+    The options are those of `longtail train`.
     """
     clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}

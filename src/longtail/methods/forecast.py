@@ -28,7 +28,7 @@ from longtail.models.sharded import WEIGHT_BYTES
 from longtail.parallel import Stopped, Work
 
 if TYPE_CHECKING:
-    from longtail.methods.problem import CoupledProblem
+    from longtail.methods.problem import CoupledProblem, Part
 
 SAMPLE_SHARE, SAMPLE_SECONDS = 0.03, 10.0  # a sample takes at most this share of the work, and at most this time;
 MIN_SAMPLE_SECONDS = 0.5  # but less time than this says little, and nobody notices it
@@ -131,9 +131,13 @@ def weights_of_all(labels: np.ndarray, weights: np.ndarray, n_positive: np.ndarr
 
 # --- problems of one block -------------------------------------------------------------------------------------------
 
+WARM_ROWS = 50  # rows of the problem that compiles the kernels
 FIRST_LABELS = 64  # labels of the first sample; each further sample has twice as many
 MIN_LABELS = 512  # with fewer labels, rows are sampled instead
 MIN_ROWS = 200
+MAX_SHARE = 0.25  # the largest smaller problem
+SMALL_SECONDS = 5.0  # a problem that takes less is not worth more samples than one,
+SMALL_BYTES = 150  # and its memory is small; this much per weight is enough
 PACE = Range(0.75, 1.15, 1.6)  # mean time of a step of training, against the first steps
 WEIGHTS_DOUBT = 0.2
 
@@ -145,49 +149,67 @@ def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_thre
     gets about as many weights as in the whole problem. The first steps of training take about as long as later ones:
     lists of weights become longer, but fewer rows violate their margin. PACE is what remains of the difference.
     """
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    share = min(0.5, max(FIRST_LABELS / max(len(order), 1), MIN_ROWS / max(X.shape[0], 1)))
-    choices = problem
-
-    def solved(share: float) -> tuple[np.ndarray, np.ndarray, int]:
-        """Solve a smaller problem. Return its labels, their numbers of weights, and its number of pairs."""
-        rows, columns = _some(Y, order, share)
-        some = sp.csr_array(Y[rows][:, columns])
-        part = choices.like(X[rows], some).solve(problem.blocks()[0], Work(n_threads))
-        return columns, np.diff(part.arrays["W_indptr"]), some.nnz
-
-    columns, weights, n_pairs = solved(share)  # compiles
-    memory = _Memory.of([share, min(1.0, 4 * share)], lambda share: int(solved(share)[1].sum()))
-    watch, begun = Stopwatch(), _Begun()
-    try:
-        problem.solve(problem.blocks()[0], Work(n_threads, begun.report))
-        begun.end()
-    except Stopped:
-        pass
-    seconds, spent = begun.seconds, begun.clock.cpu - begun.begin.cpu
-    busy = spent / max(begun.clock.wall - begun.begin.wall, 1e-9)
-    watch.spent += spent
-    with watch.lap():
-        choices = problem.settled(n_threads)
-    while 2 * share <= 0.25:
-        with watch.lap():
-            columns, weights, n_pairs = solved(2 * share)
-        share *= 2
-        if not watch.has_time_for(2 * watch.laps[-1], seconds):
-            break
-    n_weights = Range.around(float(weights.sum()) * Y.nnz / max(n_pairs, 1), WEIGHTS_DOUBT)
-    if len(order) >= MIN_LABELS:
-        n_weights = Range.around(weights_of_all(columns, weights, counts), WEIGHTS_DOUBT)
+    problem.like(X[:WARM_ROWS], Y[:WARM_ROWS]).solve(problem.blocks()[0], Work(n_threads))  # compiles
+    begun = _Begun()
+    part = begun.solve(problem, n_threads)
+    watch = Stopwatch(begun.spent)
+    if part is not None:  # all of it was quick
+        n_weights, sample = Range.around(len(part.arrays["W_data"]), 0.0), "all of the work"
+        working, pace = SMALL_BYTES * n_weights.likely, Range.around(1.0, TIMER)
+    else:
+        sizes = _Sizes(problem, X, Y, n_threads, begun.seconds, watch)
+        n_weights, working, pace = sizes.n_weights, sizes.working_bytes, PACE
+        sample = f"the first {begun.share:.1%} of the work, and {sizes.n_pairs:,} of {Y.nnz:,} pairs of row and label"
     return Forecast(
-        cpu_seconds=Range(*(seconds * pace for pace in PACE)),
-        busy_threads=max(1.0, min(busy, n_threads)),
+        cpu_seconds=Range(*(begun.seconds * factor for factor in pace)),
+        busy_threads=max(1.0, min(begun.busy, n_threads)),
         model_bytes=n_weights.times(WEIGHT_BYTES).plus(8 * Y.shape[1]),
-        thread_bytes=memory.of_weights(n_weights.likely),
+        thread_bytes=working,
         stack_bytes=0.0,  # the part becomes the model as it is
-        sample=f"the first {begun.share:.1%} of the work, and {n_pairs:,} of {Y.nnz:,} pairs of a row and a label",
+        sample=sample,
         sample_seconds=watch.spent,
     )
+
+
+class _Sizes:
+    """The number of weights and the working memory, from smaller problems."""
+
+    def __init__(
+        self,
+        problem: CoupledProblem,
+        X: sp.csr_array,
+        Y: sp.csr_array,
+        n_threads: int,
+        seconds: float,
+        watch: Stopwatch,
+    ) -> None:
+        self.X, self.Y, self.n_threads = X, Y, n_threads
+        self.counts = np.bincount(Y.indices, minlength=Y.shape[1])
+        self.order = np.argsort(-self.counts, kind="stable")[: np.count_nonzero(self.counts)]
+        share = min(MAX_SHARE / 4, max(FIRST_LABELS / max(len(self.order), 1), MIN_ROWS / max(X.shape[0], 1)))
+        self.problem, memory = problem, _Memory(0.0, SMALL_BYTES)
+        if seconds > SMALL_SECONDS:
+            with watch.lap():
+                self.problem = problem.settled(n_threads)
+            memory = _Memory.of([share, 4 * share], lambda share: int(self._solved(share)[1].sum()))
+        while True:
+            share *= 2
+            with watch.lap():
+                columns, weights, self.n_pairs = self._solved(share)
+            if 2 * share > MAX_SHARE or not watch.has_time_for(2 * watch.laps[-1], seconds):
+                break
+        likely = float(weights.sum()) * Y.nnz / max(self.n_pairs, 1)
+        if len(self.order) >= MIN_LABELS:
+            likely = weights_of_all(columns, weights, self.counts)
+        self.n_weights = Range.around(likely, WEIGHTS_DOUBT)
+        self.working_bytes = memory.of_weights(likely)
+
+    def _solved(self, share: float) -> tuple[np.ndarray, np.ndarray, int]:
+        """Solve a smaller problem. Return its labels, their numbers of weights, and its number of pairs."""
+        rows, columns = _some(self.Y, self.order, share)
+        some = sp.csr_array(self.Y[rows][:, columns])
+        part = self.problem.like(self.X[rows], some).solve(self.problem.blocks()[0], Work(self.n_threads))
+        return columns, np.diff(part.arrays["W_indptr"]), some.nnz
 
 
 def _some(Y: sp.csr_array, order: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
@@ -231,23 +253,35 @@ class _Begun:
 
     def report(self, share: float) -> None:
         self.clock, self.share = _process_clock(), share
-        spent = self.clock.cpu - self.begin.cpu
         if self.first is None:
-            self.first = share, spent
-        elif spent >= min(SAMPLE_SECONDS, max(MIN_SAMPLE_SECONDS, SAMPLE_SHARE * self.seconds)) / 2:
+            self.first = share, self.spent
+        elif self.spent >= min(SAMPLE_SECONDS, max(MIN_SAMPLE_SECONDS, SAMPLE_SHARE * self.seconds)) / 3:
             raise Stopped
 
-    def end(self) -> None:
-        """The block was solved before the sample was long enough."""
+    def solve(self, problem: CoupledProblem, n_threads: int) -> Part | None:
+        """Begin the problem. Return its part if it was solved before the sample was long enough."""
+        try:
+            part = problem.solve(problem.blocks()[0], Work(n_threads, self.report))
+        except Stopped:
+            return None
         self.clock, self.share = _process_clock(), 1.0
+        return part
+
+    @property
+    def spent(self) -> float:
+        return self.clock.cpu - self.begin.cpu
+
+    @property
+    def busy(self) -> float:
+        """How many threads worked at a time."""
+        return self.spent / max(self.clock.wall - self.begin.wall, 1e-9)
 
     @property
     def seconds(self) -> float:
         share, before = self.first or (0.0, 0.0)
-        spent = self.clock.cpu - self.begin.cpu
         if self.share >= 1.0 or self.share <= share:
-            return spent
-        return before + (spent - before) * (1.0 - share) / (self.share - share)
+            return self.spent
+        return before + (self.spent - before) * (1.0 - share) / (self.share - share)
 
 
 class _Clock(NamedTuple):
