@@ -19,8 +19,8 @@ from longtail.methods import METHODS
 from tests.cli.conftest import PROGRAM, environment
 
 VERBS = (
-    "plan", "train", "runs", "predict", "evaluate", "inspect", "explain", "thresholds", "rules", "tune", "compare",
-    "data", "serve", "warmup", "demo",
+    "plan", "train", "runs", "predict", "evaluate", "inspect", "explain", "update", "thresholds", "rules", "tune",
+    "compare", "data", "serve", "warmup", "demo",
 )  # fmt: skip
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "rich", "matplotlib")
 

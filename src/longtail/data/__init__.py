@@ -2,6 +2,6 @@
 
 from longtail.data.dataset import Dataset, Summary
 from longtail.data.read import read
-from longtail.data.text_features import TextFeatures, fit_text_features
+from longtail.data.text_features import TextFeatures
 
-__all__ = ["Dataset", "Summary", "TextFeatures", "fit_text_features", "read"]
+__all__ = ["Dataset", "Summary", "TextFeatures", "read"]

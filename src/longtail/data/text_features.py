@@ -123,6 +123,18 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self)
         return np.asarray(self._counter.get_feature_names_out(), dtype=object)
 
+    def unknown_share(self, texts: Iterable[str]) -> float | None:
+        """Return the share of terms in the texts that the vocabulary lacks. None if there are no terms, or none known.
+
+        Hashed features know every term.
+        """
+        check_is_fitted(self)
+        if self.kind == "hashing":
+            return None
+        analyze, known = self._counter.build_analyzer(), self._counter.vocabulary_
+        found = [term in known for text in text_list(texts) for term in analyze(text)]
+        return 1.0 - sum(found) / len(found) if found else None
+
     def same_as(self, other: Any) -> bool:
         """Return whether `other` is a fitted TextFeatures that turns every text into the same row."""
         if self is other:
@@ -309,9 +321,9 @@ def text_list(texts: Any) -> list[str]:
     return found
 
 
-def fit_text_features(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, csr_array]:
-    """Return the fitted pipeline for these texts, and their features."""
-    if text_features is not None and text_features.is_fitted:
+def fitted_features(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, csr_array]:
+    """Return the fitted pipeline for these texts, and their features. A pipeline that is fitted is used as it is."""
+    if text_features is not None and text_features._is_fitted():
         return text_features, text_features.transform(texts)
     fitted = clone(text_features or TextFeatures())
     return fitted, fitted.fit_transform(texts)

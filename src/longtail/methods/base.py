@@ -6,6 +6,7 @@ methods/solving.py, which solves the blocks and stacks their parts.
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 import warnings
@@ -17,20 +18,23 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
-from longtail.data import Dataset, TextFeatures, fit_text_features
+from longtail.data import Dataset, TextFeatures
+from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
-from longtail.matrix import canonical_csr, normalize_rows
+from longtail.growth import Growth
+from longtail.matrix import normalize_rows
 from longtail.methods import calibrating, planning, solving
 from longtail.methods.decisions import Decisions
 from longtail.methods.planning import Plan, Planning
-from longtail.methods.problem import Problem
-from longtail.methods.solving import Progress
+from longtail.methods.problem import NO_EXTRAS, Extras, Problem
+from longtail.methods.solving import Progress, Solved
+from longtail.methods.updating import Updating
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import Training
@@ -50,7 +54,7 @@ class _Data(NamedTuple):
     text_features: TextFeatures | None
 
 
-class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class of all estimators. A method sets `method` and implements `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -66,6 +70,7 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
     calibrate: bool | str
     random_state: Any
 
+    _extras: Extras = NO_EXTRAS  # set on the copy that makes a problem
     _paper: ClassVar[Mapping[str, Any]] = {}  # the parameters of the method's paper
 
     @classmethod
@@ -133,6 +138,7 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
         rows = normalize_rows(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
         model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size, plan)
+        self.growth_ = Growth.of(rows, data.Y)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -159,7 +165,7 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
         run: str | os.PathLike[str] | None,
         workers: parallel.Workers,
         shard_size: int | None,
-        tell: Callable[[Plan], object] | None,
+        tell: Callable[[Plan], object] | None = None,
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the model of canonical rows, its training record, and the predictions for held-out rows, if any.
 
@@ -170,11 +176,16 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
         longest: float | None = None
 
         def solve(
-            maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
-        ) -> tuple[Model, Training]:
+            maker: ExtremeClassifier,
+            X: Any,
+            Y: sp.csr_array,
+            progress: Progress,
+            name: str,
+            extras: Extras = NO_EXTRAS,
+        ) -> Solved:
             nonlocal longest
             folder = run if run is None or not name else Path(run) / name
-            job = maker._job(X, Y, data.label_names)
+            job = maker._job(X, Y, data.label_names, extras)
             if tell is not None and longest is None:
                 plan = planning.plan_of(job).times(n_fits)
                 longest = plan.block_seconds
@@ -188,21 +199,24 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the same as `_trained`. The function `solve` fits one estimator."""
         if self.calibrate is False:
-            return *solve(self, X, Y, progress, ""), None
+            solved = solve(self, X, Y, progress, "")
+            return solved.model, solved.record, None
         return calibrating.fit(self, solve, X, Y, progress)
 
-    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
+    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray, extras: Extras) -> solving.Job:
         """Return the problem, with everything that another process needs to rebuild it."""
-        begin = time.thread_time()
-        problem = self._problem(X, Y)
-        setup_seconds = time.thread_time() - begin
         params = self.get_params(deep=False)
-        warm = bool(params.get("warm_start")) and hasattr(self, "model_")
+        maker = copy.copy(self)
+        maker._extras = extras
+        if not params.get("warm_start"):  # no model of an earlier fit is sent to workers
+            for fitted in ("model_", "training_", "held_out_"):
+                maker.__dict__.pop(fitted, None)
+        begin = time.thread_time()
+        problem = maker._problem(X, Y)
+        setup_seconds = time.thread_time() - begin
         return solving.Job(
             problem=problem,
-            maker=clone(self)
-            if hasattr(self, "model_") and not warm
-            else self,  # a clone, so that no model of an earlier fit is sent to workers
+            maker=maker,
             X=X,
             Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
@@ -255,7 +269,7 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
             X, y = X.X, X.Y
         texts = check.texts(X)
         if texts is not None:
-            text_features, X = fit_text_features(texts, text_features)
+            text_features, X = fitted_features(texts, text_features)
         X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
         per_feature, per_label = self._column_bytes()
         memory.must_fit(X.shape[1], "features", per_feature, RENUMBER)
@@ -377,22 +391,6 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
             X = self.model_.text_features.transform(texts)
         return check.feature_matrix(X, estimator=self)
 
-    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
-        """Return y as an indicator with the model's columns. Labels that the model does not know are left out."""
-        indicator = sp.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1)
-        Y, names, _ = check.label_matrix(y, n_samples)
-        if indicator and Y.shape[1] != self.model_.n_labels:
-            raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
-        if indicator or np.array_equal(names, self.classes_):
-            return Y
-        column = {name: j for j, name in enumerate(self.classes_.tolist())}
-        kept = np.array([column.get(name, -1) for name in names.tolist()])
-        known = np.flatnonzero(kept >= 0)
-        to_model = sp.csr_array(
-            (np.ones(len(known), np.int32), (known, kept[known])), shape=(len(names), self.model_.n_labels)
-        )
-        return canonical_csr(Y @ to_model)
-
     # --- store -------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str], *, index: bool | None = None) -> None:
@@ -403,7 +401,7 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
             None means that models with a million weights or more are stored with it.
         """
         check_is_fitted(self)
-        provenance = store.Provenance(self.method, self._saved_params(), self.training_)
+        provenance = store.Provenance(self.method, self._saved_params(), self.training_, self.growth_)
         store.write_model(folder, self.model_, provenance, index=index)
 
     def _saved_params(self) -> dict[str, Any]:
@@ -423,6 +421,7 @@ class ExtremeClassifier(Planning, Decisions, ClassifierMixin, BaseEstimator):  #
             model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model
         estimator.training_ = provenance.training or NO_RECORD
+        estimator.growth_ = provenance.growth
         estimator._expose()
         return estimator
 

@@ -20,6 +20,7 @@ from longtail.errors import InputError
 from longtail.matrix import normalize_rows
 from longtail.methods import calibrating
 from longtail.methods.forecast import Range
+from longtail.methods.problem import NO_EXTRAS, Extras
 from longtail.models.sharded import SHARD_BYTES
 from longtail.words import duration, size
 
@@ -223,7 +224,7 @@ class Planning:
 
         def _check_all_parameters(self) -> None: ...
         def _canonical(self, *given: Any) -> Any: ...
-        def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> Job: ...
+        def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray, extras: Extras) -> Job: ...
 
     def plan(self, X: Any, y: Any = None, *, text_features: TextFeatures | None = None) -> Plan:
         """Return what `fit` will take: time, peak memory and size of the model, each with a range.
@@ -245,7 +246,7 @@ class Planning:
         data = maker._canonical(X, y, text_features, None, None)
         rows = normalize_rows(data.X) if self.normalize else data.X
         n_fits = self._n_fits(data.Y)
-        return plan_of(maker._job(rows, data.Y, data.label_names)).times(n_fits)
+        return plan_of(maker._job(rows, data.Y, data.label_names, NO_EXTRAS)).times(n_fits)
 
     def _n_fits(self, Y: sp.csr_array) -> float:
         """Return how many fits on all rows take as long as this one, which may hold rows out to calibrate."""

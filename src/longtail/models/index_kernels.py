@@ -196,11 +196,10 @@ def score_label(i, label, X, index):
 
 
 @kernel
-def score_pairs(X, index, labels, out):
-    """out[i, c] = the score of labels[i, c] for row i."""
-    for i in range(len(labels)):
-        for c in range(labels.shape[1]):
-            out[i, c] = score_label(i, labels[i, c], X, index)
+def score_pairs(X, index, rows, labels, out):
+    """out[c] = the score of labels[c] for row rows[c]."""
+    for c in range(len(labels)):
+        out[c] = score_label(rows[c], labels[c], X, index)
 
 
 @kernel

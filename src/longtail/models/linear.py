@@ -35,6 +35,8 @@ class LabelWeights(Model):
     threshold: ClassVar[float] = 0.0
     log_scores: ClassVar[bool] = False
 
+    W: sp.csr_array
+
     @property
     @abstractmethod
     def weights_per_label(self) -> np.ndarray:

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from longtail.errors import InputError
 from longtail.matrix import LARGEST_INT32, csr_view
 from longtail.models.base import FeaturePipeline
+from longtail.models.batch import Batch, PlainBatch
 from longtail.models.calibrator import Calibrator
 from longtail.models.index import InvertedIndex, canonical
 from longtail.models.linear import LabelWeights, LinearModel
@@ -149,15 +150,18 @@ class ShardedIndex:
         ends = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
         return labels[np.argsort(rows, kind="stable")], ends
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        scores = np.empty(labels.shape, np.float32)
+    def pairs(self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label."""
+        scores = np.empty(len(labels), np.float32)
         number = shard_of(self.starts, labels)
         for s in np.unique(number):
-            rows, places = np.nonzero(number == s)
-            own = labels[rows, places] - self.starts[s]
-            scores[rows, places] = self.parts[s].pairs(X[rows], own[:, None])[:, 0]
+            own = number == s
+            scores[own] = self.parts[s].pairs(X, rows[own], labels[own] - self.starts[s])
         return scores
+
+    def batch(self, X: sp.csr_array) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
 
 
 # --- dividing --------------------------------------------------------------------------------------------------------
