@@ -35,6 +35,7 @@ def text_like(n=600, d=500, n_labels=800, seed=0):
 
 DATA = text_like()
 SMALL = DATA[0][:150], DATA[1][:150]
+QUICK = {"pd-sparse": {"max_iter": 4}, "memoir": {"max_iter": 2}}  # fewer passes, so that tests are quick
 
 
 @pytest.fixture(params=METHOD_CLASSES, ids=lambda method: method.method)
@@ -45,7 +46,7 @@ def method(request):
 @pytest.fixture(scope="module", params=METHOD_CLASSES, ids=lambda method: method.method)
 def planned(request):
     """An estimator that has made a plan, and the plan."""
-    clf = request.param(n_jobs=2)
+    clf = request.param(n_jobs=2, **QUICK.get(request.param.method, {}))
     return clf, clf.plan(*DATA)
 
 
@@ -89,8 +90,9 @@ def test_what_does_not_fit_is_said(planned):
 def test_a_plan_does_not_change_the_model(method):
     X, Y = SMALL
     plans: list[Plan] = []
-    planned = method(random_state=np.random.RandomState(3)).fit(X, Y, plan=plans.append)
-    plain = method(random_state=np.random.RandomState(3)).fit(X, Y)
+    quick = QUICK.get(method.method, {})
+    planned = method(random_state=np.random.RandomState(3), **quick).fit(X, Y, plan=plans.append)
+    plain = method(random_state=np.random.RandomState(3), **quick).fit(X, Y)
     assert [plan.method for plan in plans] == [method.method]
     rows = DATA[0][300:350]
     np.testing.assert_array_equal(planned.predict_topk(rows).scores, plain.predict_topk(rows).scores)

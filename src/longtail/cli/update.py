@@ -34,8 +34,9 @@ def update(
 ) -> None:
     """Bring MODEL up to date with changed data.
 
-    DATA holds all rows as they are now, old and new. Labels and rows may have been added, removed or changed. Only labels that are touched are trained; the others keep
-    their weights, and all labels keep their numbers. Labels without rows are retired. The text pipeline stays.
+    DATA holds all rows as they are now, old and new. Labels and rows may have been added, removed or changed. Only
+    labels that are touched are trained; the others keep their weights, and all labels keep their numbers. Labels
+    without rows are retired. The text pipeline stays.
     """
     from longtail.methods.updating import in_columns
 
