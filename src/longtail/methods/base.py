@@ -174,8 +174,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         A fit with calibration consists of several fits. Each has its own folder inside the run folder. The plan of all
         of them is made from the first.
         """
-        n_fits = 1.0 if tell is None else self._n_fits(data.Y)
-        longest: float | None = None
+        announce = planning.Announcement(tell, 1.0 if tell is None else self._n_fits(data.Y))
 
         def solve(
             maker: ExtremeClassifier,
@@ -186,16 +185,11 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
             extras: Extras = NO_EXTRAS,
             used: Any = slice(None),  # the rows of the data that X has
         ) -> Solved:
-            nonlocal longest
             weight = None if data.sample_weight is None else data.sample_weight[used]
             extras = replace(extras, sample_weight=weight)
             folder = run if run is None or not name else Path(run) / name
             job = maker._job(X, Y, data.label_names, extras)
-            if tell is not None and longest is None:
-                plan = planning.plan_of(job).times(n_fits)
-                longest = plan.block_seconds
-                tell(plan)
-            return solving.solve(job, progress, folder, workers, shard_size, longest)
+            return solving.solve(job, progress, folder, workers, shard_size, announce(job))
 
         return self._train(solve, X, data.Y, progress)
 
@@ -216,9 +210,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         if not params.get("warm_start"):  # no model of an earlier fit is sent to workers
             for fitted in ("model_", "training_", "held_out_"):
                 maker.__dict__.pop(fitted, None)
-        begin = time.thread_time()
-        problem = maker._problem(X, Y)
-        setup_seconds = time.thread_time() - begin
+        problem, setup_seconds = planning.timed(lambda: maker._problem(X, Y))
         return solving.Job(
             problem=problem,
             maker=maker,

@@ -6,12 +6,15 @@ estimator.plan(X, y) -> problem -> forecast (methods/forecast.py: a timed sample
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+from numba.core import event
 from sklearn.base import clone
 
 from longtail import memory, parallel
@@ -211,6 +214,35 @@ def plan_of(job: Job) -> Plan:
         sample=found.sample,
         sample_seconds=found.sample_seconds,
     )
+
+
+T = TypeVar("T")
+
+
+def timed(task: Callable[[], T]) -> tuple[T, float]:
+    """Return the result of `task` and its CPU seconds, without the time of compiling kernels."""
+    compiling: list[float] = []
+    with event.install_timer("numba:compile", compiling.append):
+        begin = time.thread_time()
+        result = task()
+        seconds = time.thread_time() - begin
+    return result, max(0.0, seconds - sum(compiling))
+
+
+class Announcement:
+    """Makes the plan of a fit from its first job and passes it on. A fit with calibration has several jobs."""
+
+    def __init__(self, tell: Callable[[Plan], object] | None, n_fits: float) -> None:
+        self.tell = tell
+        self.n_fits = n_fits
+        self.plan: Plan | None = None
+
+    def __call__(self, job: Job) -> float | None:
+        """Return the seconds that the longest block should take. None without a plan."""
+        if self.tell is not None and self.plan is None:
+            self.plan = plan_of(job).times(self.n_fits)
+            self.tell(self.plan)
+        return None if self.plan is None else self.plan.block_seconds
 
 
 class Planning:
