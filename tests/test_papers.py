@@ -93,7 +93,7 @@ def test_a_run_goes_on_after_its_last_row_and_skips_what_is_finished(tmp_path):
     assert measured == ["a", "b"]
     page = (tmp_path / "toy.md").read_text()
     assert "## Table 1\n\n| key | value |\n| --- | --- |\n| a | 1.5 |\n| b | 1.5 |\n" in page
-    assert "Figure 2" not in page
+    assert page.endswith("\n\n## Not measured yet\n\n- Figure 2\n")
     common.main(toy(measured), [*words, "--tables", "1,figure-2"])
     assert measured == ["a", "b", "a", "b"]
     common.main(toy(measured), [*words, "--tables", "figure-2", "--force"])

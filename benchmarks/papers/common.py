@@ -186,14 +186,19 @@ def is_finished(file: Path) -> bool:
 
 
 def page(paper: Paper, output: Path) -> str:
-    """The page of a paper: the sections of its finished experiments."""
+    """The page of a paper: the sections of its finished experiments, and a list of the others."""
     made = f"Made by `python -m benchmarks.papers.{paper.name} --data FOLDER`."
     parts = [f"# {paper.title}", paper.about, made]
+    missing = []
     for experiment in paper.experiments:
         file = experiment.file(output / paper.name)
         if is_finished(file):
             rows = json.loads(file.read_text())["rows"]
             parts += [f"## {experiment.title}", experiment.show(rows, file.parent).strip()]
+        else:
+            missing.append(f"- {experiment.title}")
+    if missing:
+        parts += ["## Not measured yet", "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
 
 
