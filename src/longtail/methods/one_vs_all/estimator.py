@@ -16,6 +16,7 @@ from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import starts
 from longtail.methods.one_vs_all.inputs import LOSSES, TOL, Features
 from longtail.methods.one_vs_all.keeping import kept_part
+from longtail.methods.one_vs_all.positive_weights import by_frequency
 from longtail.methods.one_vs_all.problem import OneVsAllProblem
 from longtail.methods.problem import Part
 from longtail.methods.updating import Change
@@ -53,10 +54,11 @@ class OneVsAll(ExtremeClassifier):
         label and the rows with the highest scores under "ova-primal". All starts lead to the same optimum. "msi" is
         fastest with the squared hinge, "ova-primal" with the logistic loss. Options follow a colon: "msi:s=1,t=-3",
         "bias:factor=0.9", "ova-primal:stop=strict", "tree:stop=strict".
-    positive_weight : float or array of n_labels floats, default=1.0
+    positive_weight : float, "auto" or array of n_labels floats, default=1.0
         Multiplies C for the positives of a label. Above 1, a false negative costs more than a false positive. Pass one
-        number for all labels, or one for each. An array is not saved with the model's parameters. C=1/3 with
-        positive_weight=3 ranks labels better on many datasets, see docs/methods/one-vs-all.md.
+        number for all labels, or one for each. An array is not saved with the model's parameters. "auto" depends on
+        the number of rows of the label: 3 for up to 5 rows, 1 from 100 rows on. C=1/3 with positive_weight="auto" ranks
+        labels better on many datasets and worse on some, see docs/methods/one-vs-all.md.
     prune : float, default=0.01
         After training, weights with an absolute value below `prune` are set to zero. 0 keeps all weights.
     tol : float or None, default=None
@@ -147,7 +149,7 @@ class OneVsAll(ExtremeClassifier):
         loss: str = "squared_hinge",
         solver: str = "auto",
         start: str = "msi",
-        positive_weight: float | Sequence[float] | np.ndarray = 1.0,
+        positive_weight: float | str | Sequence[float] | np.ndarray = 1.0,
         prune: float = 0.01,
         tol: float | None = None,
         max_tol: float | None = None,
@@ -219,7 +221,8 @@ class OneVsAll(ExtremeClassifier):
         check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
         check.choice(self, "solver", SOLVERS)
-        check.positive_numbers(self, "positive_weight")
+        if not self._weighs_by_frequency:
+            check.positive_numbers(self, "positive_weight")
         check.number(self, "prune", least=0)
         for name in ("tol", "max_tol"):
             if getattr(self, name) is not None:
@@ -236,6 +239,15 @@ class OneVsAll(ExtremeClassifier):
         for name in ("max_tol", "trace"):
             if getattr(self, name) and not newton:
                 raise InputError(f"{name}={getattr(self, name)!r} is for Newton only; use solver='newton' with it")
+
+    @property
+    def _weighs_by_frequency(self) -> bool:
+        return isinstance(self.positive_weight, str) and self.positive_weight == "auto"
+
+    def _positive_weights(self, Y: sp.csr_array) -> np.ndarray:
+        if self._weighs_by_frequency:
+            return by_frequency(np.bincount(Y.indices, minlength=Y.shape[1]))
+        return check.per_label(self, "positive_weight", Y.shape[1])
 
     def _column_bytes(self) -> tuple[int, int]:
         return 24, 100
@@ -262,7 +274,7 @@ class OneVsAll(ExtremeClassifier):
             loss=self.loss,
             solver=self.solver,
             start=self.start,
-            positive_weight=check.per_label(self, "positive_weight", Y.shape[1]),
+            positive_weight=self._positive_weights(Y),
             prune=float(self.prune),
             tol=None if self.tol is None else float(self.tol),
             max_tol=None if self.max_tol is None else float(self.max_tol),
