@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "report": {"metrics"},
     "methods": {
         *("calibration", "check", "matrix", "memory", "parallel", "runs", "models", "metrics", "store", "data", "topk"),
-        *("compiled", "training", "growth"),
+        *("compiled", "training", "growth", "words"),
     },
     "runs": {"folder", "sealed", "content", "__init__"},
     "calibration": {"models", "metrics", "matrix", "topk"},
@@ -42,6 +42,7 @@ MAY_IMPORT = {
     "content": {"matrix"},
     "compiled": set(),
     "errors": set(),
+    "words": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel"}
