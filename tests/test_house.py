@@ -22,16 +22,17 @@ MAY_IMPORT = {
     "report": {"metrics"},
     "methods": {
         *("calibration", "check", "matrix", "memory", "parallel", "runs", "models", "metrics", "store", "data", "topk"),
-        *("compiled", "training"),
+        *("compiled", "training", "growth", "words"),
     },
     "runs": {"folder", "sealed", "content", "__init__"},
     "calibration": {"models", "metrics", "matrix", "topk"},
-    "store": {"models", "data", "folder", "content", "matrix", "check", "training"},
+    "store": {"models", "data", "folder", "content", "matrix", "check", "training", "growth"},
     "data": {"check", "matrix", "folder", "content", "compiled"},
     "models": {"topk", "parallel", "compiled", "matrix", "memory"},
     "metrics": {"topk", "check", "matrix", "compiled"},
     "topk": set(),
     "training": set(),
+    "growth": set(),
     "parallel": set(),
     "check": {"matrix"},
     "matrix": set(),
@@ -41,6 +42,7 @@ MAY_IMPORT = {
     "content": {"matrix"},
     "compiled": set(),
     "errors": set(),
+    "words": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel"}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from longtail.methods import OneVsAll as OneVsAll
     from longtail.methods import PDSparse as PDSparse
     from longtail.methods import load as load
+    from longtail.methods import merge as merge
     from longtail.models import HashedModel as HashedModel
     from longtail.models import LinearModel as LinearModel
     from longtail.topk import TopK as TopK
@@ -47,6 +48,7 @@ _HOME = {
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",
     "load": "longtail.methods",
+    "merge": "longtail.methods",
     "read": "longtail.data",
     "tune": "longtail.tuning",
 }

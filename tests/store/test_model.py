@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 import longtail
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
+from longtail.growth import Growth
 from longtail.models import LinearModel
 from longtail.models import index_kernels as kernels
 from longtail.store import Provenance, model_id, model_size, read_model, write_model
@@ -275,6 +276,9 @@ def test_the_document_lists_the_members_that_are_written(tmp_path):
     manifest, meta, entries, arrays = set(), set(), set(), set()
     folders = [save(tmp_path / make.__name__, make()) for make in (plain_model, text_model, number_model, hashed_model)]
     folders += [path / "model" for path in GOLDEN.iterdir() if (path / "model").is_dir()]
+    remembered = Growth(np.zeros(2, np.uint64), np.zeros(plain_model().n_labels, np.uint64), np.empty(0, np.int64))
+    write_model(tmp_path / "grown", plain_model(), Provenance("one-vs-all", growth=remembered), index=True)
+    folders.append(tmp_path / "grown")
     for folder in folders:
         body = json.loads((folder / "model.json").read_bytes())
         manifest |= set(body)
@@ -284,7 +288,7 @@ def test_the_document_lists_the_members_that_are_written(tmp_path):
     assert listed("Manifest") == manifest
     assert listed("Entries") == entries
     assert listed("Meta data") == meta
-    own = {name for name in arrays if not name.startswith("member")}  # those of members have a prefix
+    own = {name for name in arrays if not name.startswith(("member", "shard"))}  # those of parts have a prefix
     assert listed("Arrays") == own | {"rule_offsets"}
 
 

@@ -40,11 +40,8 @@ of the thread: `scores` of one row, and `factors` and `numbers` of its columns.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import intrinsic, ir, kernel, types
 
 LABELS_AT_ONCE = 64  # labels that one instruction sequence adds
 LEVELS = 127  # codes go from -LEVELS to LEVELS
