@@ -25,7 +25,8 @@ from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
 from longtail.data import Dataset, TextFeatures
 from longtail.errors import InputError, ModelError
-from longtail.matrix import canonical_csr, normalize_rows
+from longtail.hybrid import HybridRows, Rows, normalized
+from longtail.matrix import canonical_csr
 from longtail.methods import calibrating, solving
 from longtail.methods.decisions import Decisions
 from longtail.methods.problem import Problem
@@ -54,6 +55,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
 
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_problem` accepts a dense X
+    takes_hybrid: ClassVar[bool] = False  # whether `_problem` accepts HybridRows; otherwise they become one matrix
     model_: Model
     training_: Training
     classes_: np.ndarray
@@ -125,7 +127,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         check.shard_size(shard_size)
         wall, cpu = time.perf_counter(), _cpu_seconds()
         data = self._canonical(X, y, text_features, label_names, feature_names)
-        rows = normalize_rows(data.X) if self.normalize else data.X
+        rows = normalized(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
         model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
         self.model_ = replace(
@@ -198,7 +200,10 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
 
     @abstractmethod
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
-        """Return the training problem of canonical X and Y. X is a csr_array, or dense if `takes_dense` is set."""
+        """Return the training problem of canonical X and Y.
+
+        X is a csr_array; or dense if `takes_dense` is set; or HybridRows if `takes_hybrid` is set.
+        """
 
     def _after(self, record: Training) -> ExtremeClassifier:
         """Return the estimator for the fit on all rows, given the record of a fit without the held-out rows.
@@ -237,7 +242,11 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         texts = check.texts(X)
         if texts is not None:
             text_features, X = _features_of(texts, text_features)
-        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
+        X = check.feature_matrix(
+            X, estimator=self, reset=True, keep_dense=self.takes_dense, find_dense=self.takes_hybrid
+        )
+        if isinstance(X, HybridRows) and not self.takes_hybrid:
+            X = X.tocsr()
         per_feature, per_label = self._column_bytes()
         memory.must_fit(X.shape[1], "features", per_feature, RENUMBER)
         if sp.issparse(y):
@@ -342,7 +351,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             raise InputError(f"label {label!r} is not among the {self.model_.n_labels:,} names in classes_{hint}")
         return int(found[0])
 
-    def _rows(self, X: Any) -> sp.csr_array:
+    def _rows(self, X: Any) -> Rows:
         """Return the canonical rows of X, which may also be a Dataset or raw texts."""
         check_is_fitted(self)
         if isinstance(X, Dataset):
@@ -356,7 +365,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
                     "the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers"
                 )
             X = self.model_.text_features.transform(texts)
-        return check.feature_matrix(X, estimator=self)
+        return check.feature_matrix(X, estimator=self, find_dense=self.model_.dense_columns is not None)
 
     def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
         """Return y as an indicator with the model's columns. Labels that the model does not know are left out."""
@@ -430,7 +439,7 @@ def _cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:
+def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, Rows]:
     """Return the fitted pipeline for these texts, and their features."""
     if text_features is not None and text_features.is_fitted:
         return text_features, text_features.transform(texts)

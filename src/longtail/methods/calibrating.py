@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from longtail.calibration import HeldOut, calibrated, choose, fit_calibrator
 from longtail.data import split
 from longtail.errors import InputError
+from longtail.hybrid import model_rows
 from longtail.methods import spec
 from longtail.models import Model
 from longtail.training import Training
@@ -89,7 +90,7 @@ def fit(
         rest = Y[~mask]
         step = part_of(progress, number, len(masks) + 1)
         model, record = solve(estimator, X[~mask], rest, step, f"without-{number}")
-        top = model.predict_topk(sp.csr_array(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
+        top = model.predict_topk(model_rows(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
     step = part_of(progress, len(masks), len(masks) + 1)
     final, final_record = solve(estimator._after(record), X, Y, step, "all")

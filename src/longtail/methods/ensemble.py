@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from longtail import training
 from longtail.calibration import HeldOut, choose, fit_calibrator
 from longtail.errors import InputError, ModelError
+from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of, rows_to_hold_out
@@ -160,7 +161,7 @@ class Ensemble(ExtremeClassifier):
         for k, mask in enumerate(masks):
             members = tuple(fits[k].model for fits in first)
             index = EnsembleIndex(members, np.zeros(len(members)), 0.0, depth, None)
-            rows = sp.csr_array(X[mask])
+            rows = model_rows(X[mask])
             candidates = index.candidates(rows, depth)
             parts.append((member_logits(members, rows, candidates), candidates, Y[mask], counts_of(Y[~mask])))
         width = max(part[1].shape[1] for part in parts)

@@ -16,10 +16,9 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from longtail.errors import InputError
-from longtail.matrix import row_squares
+from longtail.hybrid import Rows, squares
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
 from longtail.models.rules import Rules
@@ -78,6 +77,10 @@ class EnsembleModel(Model):
         return sum(member.n_weights for member in self.members)
 
     @property
+    def dense_columns(self) -> np.ndarray | None:
+        return next((member.dense_columns for member in self.members if member.dense_columns is not None), None)
+
+    @property
     def is_calibrated(self) -> bool:
         return True
 
@@ -95,18 +98,18 @@ class EnsembleModel(Model):
             _ = member.index
         return EnsembleIndex(members, self.weights, self.intercept, self.depth, self.rules)
 
-    def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
+    def predict_topk(self, X: Rows, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """The k best labels of every row among the candidates, by probability."""
         top = self._best(X, k, n_jobs)
         return TopK(top.labels, top.scores, sigmoid(top.scores))
 
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the scores of the given labels (column numbers). All labels count as candidates here."""
         ids = self._label_ids(labels)
         everything = np.broadcast_to(np.arange(self.n_labels), (X.shape[0], self.n_labels))
         return self.index.pairs(self._rows(X), everything)[:, ids]
 
-    def probabilities(self, X: sp.csr_array) -> np.ndarray:
+    def probabilities(self, X: Rows) -> np.ndarray:
         return sigmoid(self.scores(X, np.arange(self.n_labels)))
 
     # --- explaining --------------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ class EnsembleModel(Model):
         """
         return self._combined_weights(label, np.ones(len(self.members)))
 
-    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+    def explain(self, x: Rows, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` behind its score for `label` (a column number), largest share first.
 
         The shares are a first-order approximation: the weights of `label_weights` times the values of x. Everything
@@ -126,7 +129,7 @@ class EnsembleModel(Model):
         """
         x = self._one_row(x)
         (label,) = self._label_ids([label])
-        length = float(np.sqrt(row_squares(x)[0])) or 1.0
+        length = float(np.sqrt(squares(x)[0])) or 1.0
         scale = np.array([1 / length if member.normalize else 1.0 for member in self.members])
         features, weights, _ = self._combined_weights(int(label), scale)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
@@ -147,7 +150,7 @@ class EnsembleModel(Model):
         used = np.flatnonzero(total)
         return used, total[used], bias
 
-    def _with_candidates(self, x: sp.csr_array, label: int) -> np.ndarray:
+    def _with_candidates(self, x: Rows, label: int) -> np.ndarray:
         """Return the label, followed by the candidates of the row."""
         candidates = self.index.candidates(x, self.depth)[0]
         return np.concatenate([[label], candidates[(candidates >= 0) & (candidates != label)]])[None, :]
@@ -168,7 +171,7 @@ class EnsembleIndex:
     depth: int
     rules: Rules | None
 
-    def top(self, X: sp.csr_array, k: int) -> TopK:
+    def top(self, X: Rows, k: int) -> TopK:
         """The k best candidates of every row of X."""
         labels = self.candidates(X, max(k, self.depth))
         scores = self.pairs(X, labels)
@@ -177,13 +180,13 @@ class EnsembleIndex:
             np.take_along_axis(labels, order, axis=1).astype(np.int32), np.take_along_axis(scores, order, axis=1)
         )
 
-    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    def above(self, X: Rows, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The candidates that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         labels = self.candidates(X, self.depth)
         chosen = self.pairs(X, labels) > threshold
         return labels[chosen].astype(np.int32), np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
 
-    def candidates(self, X: sp.csr_array, depth: int) -> np.ndarray:
+    def candidates(self, X: Rows, depth: int) -> np.ndarray:
         """Return, for every row, the union of the members' `depth` best labels in column order, padded with -1."""
         found = np.concatenate([member._best(X, depth, 1).labels for member in self.members], axis=1).astype(np.int64)
         found.sort(axis=1)
@@ -195,7 +198,7 @@ class EnsembleIndex:
         found[found == last] = -1
         return found[:, : found.shape[1] - int(twice.sum(axis=1).min(initial=found.shape[1]))]
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+    def pairs(self, X: Rows, labels: np.ndarray) -> np.ndarray:
         """The scores of these candidates of every row; -inf for a label of -1."""
         logits = member_logits(self.members, X, labels)
         scores = (self.intercept + logits @ self.weights).astype(np.float32)
@@ -204,7 +207,7 @@ class EnsembleIndex:
         return np.where(labels >= 0, scores, np.float32(-np.inf))
 
 
-def member_logits(members: Sequence[Model], X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+def member_logits(members: Sequence[Model], X: Rows, labels: np.ndarray) -> np.ndarray:
     """logit p_m of the candidates `labels` (rows, c) for every member: (rows, c, members)."""
     absent = labels < 0
     ids = np.maximum(labels, 0)

@@ -11,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
+from longtail.hybrid import Rows
 from longtail.matrix import LARGEST_INT32, csr_view
 from longtail.models.base import FeaturePipeline
 from longtail.models.calibrator import Calibrator
+from longtail.models.dense import DenseWeights, HybridIndex
 from longtail.models.index import InvertedIndex, canonical
 from longtail.models.linear import LabelWeights, LinearModel
 from longtail.models.rules import Rules
@@ -75,6 +78,10 @@ class ShardedModel(LabelWeights):
         return np.concatenate([shard.weights_per_label for shard in self.shards])
 
     @property
+    def dense_columns(self) -> np.ndarray | None:
+        return self.shards[0].dense_columns
+
+    @property
     def W(self) -> sp.csr_array:  # noqa: N802 - as in LinearModel
         """The weights of all shards in one matrix, which is made in memory."""
         return sp.csr_array(sp.vstack([shard.W for shard in self.shards], format="csr"))
@@ -88,7 +95,7 @@ class ShardedModel(LabelWeights):
             parts.append(shard.index if own is None else shard.indexed(own))
         return ShardedIndex(tuple(parts), self.starts)
 
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
         X = self._rows(X)
         ids = self._label_ids(labels)
@@ -120,7 +127,7 @@ def shard_of(starts: np.ndarray, labels: np.ndarray) -> np.ndarray:
 class ShardedIndex:
     """The indexes of all shards. Scores of labels do not depend on each other, so each shard is searched alone."""
 
-    parts: tuple[InvertedIndex, ...]
+    parts: tuple[InvertedIndex | HybridIndex, ...]
     starts: np.ndarray
 
     @property
@@ -128,7 +135,7 @@ class ShardedIndex:
         """The first label of each shard."""
         return self.starts[:-1].astype(np.int32)
 
-    def top(self, X: sp.csr_array, k: int) -> TopK:
+    def top(self, X: Any, k: int) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X.
 
         The labels of each shard are in the order of their rank, and shards are in the order of their labels. A stable
@@ -140,7 +147,7 @@ class ShardedIndex:
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return TopK(np.take_along_axis(labels, best, axis=1), np.take_along_axis(scores, best, axis=1))
 
-    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    def above(self, X: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         found = [part.above(X, threshold) for part in self.parts]
         labels = np.concatenate([own + first for (own, _), first in zip(found, self._firsts, strict=True)])
@@ -149,7 +156,7 @@ class ShardedIndex:
         ends = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
         return labels[np.argsort(rows, kind="stable")], ends
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+    def pairs(self, X: Any, labels: np.ndarray) -> np.ndarray:
         """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
         scores = np.empty(labels.shape, np.float32)
         number = shard_of(self.starts, labels)
@@ -169,6 +176,11 @@ def shard_weights(shard_bytes: int | None) -> int:
     return max(1, min(wanted, LARGEST_INT32))
 
 
+def dense_size(dense: DenseWeights | None) -> int:
+    """The sparse weights that take as many bytes as the dense weights of a label."""
+    return 0 if dense is None else -(-dense.weights.itemsize * dense.n_dense // WEIGHT_BYTES)
+
+
 def cut(indptr: np.ndarray, most: int) -> list[int]:
     """The first row of each shard, and the number of rows. A shard has at most `most` weights, or one row.
 
@@ -185,7 +197,7 @@ def cut(indptr: np.ndarray, most: int) -> list[int]:
 def divided(model: LinearModel, most: int) -> LinearModel | ShardedModel:
     """The model in shards of at most `most` weights, which share its memory. The model itself if one is enough."""
     indptr = model.W.indptr.astype(np.int64)
-    cuts = cut(indptr, most)
+    cuts = cut(indptr + np.arange(len(indptr)) * dense_size(model.dense), most)
     if len(cuts) <= 2:
         return model
     W = canonical(model.W)
@@ -195,7 +207,8 @@ def divided(model: LinearModel, most: int) -> LinearModel | ShardedModel:
         indices = W.indices[own].astype(np.int32, copy=False)
         ends = (indptr[start : stop + 1] - indptr[start]).astype(np.int32)
         rows = csr_view(W.data[own], indices, ends, (stop - start, W.shape[1]))
-        shards.append(LinearModel(rows, model.n_features, model.bias))
+        dense = None if model.dense is None else model.dense[start:stop]
+        shards.append(LinearModel(rows, model.n_features, model.bias, dense=dense))
     return ShardedModel(
         tuple(shards),
         model.n_features,
