@@ -21,7 +21,9 @@ def tune(
     methods: Annotated[
         str | None, typer.Option("--methods", metavar="NAME,NAME,…", help="The methods to choose among.")
     ] = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="What to maximise, such as P@1 or nDCG@5.")] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="What to maximise, such as P@1, or the mean of several: P@1,nDCG@5.")
+    ] = None,
     state: Annotated[
         str | None, typer.Option("--state", metavar="FILE", help="Keep trials there, to continue after a stop.")
     ] = None,
@@ -47,7 +49,10 @@ def tune(
         found = tuning.tune(dataset, seconds, state=state, progress=lambda share, name: shown.share(share), **options)
     command = found.command(data)
     if json:
-        trials = [{"method": t.method, "params": t.params, "rows": t.n_rows, "score": t.score} for t in found.trials]
+        trials = [
+            {"method": t.method, "params": t.params, "rows": t.n_rows, "fold": t.fold, "score": t.score}
+            for t in found.trials
+        ]
         best = {"method": found.best.method, "params": found.best.params, "score": found.best.score}
         say_json({"metric": found.metric, "best": best, "trials": trials, "command": command})
     else:

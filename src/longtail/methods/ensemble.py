@@ -21,7 +21,9 @@ from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.models import EnsembleModel, Model
-from longtail.models.ensemble import EnsembleIndex, member_logits, sigmoid
+from longtail.models.base import ROWS_PER_BLOCK
+from longtail.models.ensemble import sigmoid
+from longtail.models.ensemble_index import EnsembleIndex
 from longtail.store import Provenance
 from longtail.topk import TopK
 from longtail.training import Status, Training
@@ -105,8 +107,8 @@ class Ensemble(ExtremeClassifier):
             return estimator
         rows = estimator._rows(X)
         truth = estimator._truth(X.Y if y is None and hasattr(X, "Y") else y, rows.shape[0])
-        candidates = model.index.candidates(rows, depth)
-        weights, intercept = fit_weights(member_logits(members, rows, candidates), candidates, truth)
+        logits, candidates = member_logits(members, rows, depth)
+        weights, intercept = fit_weights(logits, candidates, truth)
         estimator.model_ = replace(model, weights=weights, intercept=intercept)
         return estimator.set_threshold("micro-f1", rows, truth)
 
@@ -160,13 +162,9 @@ class Ensemble(ExtremeClassifier):
         parts = []
         for k, mask in enumerate(masks):
             members = tuple(fits[k].model for fits in first)
-            index = EnsembleIndex(members, np.zeros(len(members)), 0.0, depth, None)
-            rows = model_rows(X[mask])
-            candidates = index.candidates(rows, depth)
-            parts.append((member_logits(members, rows, candidates), candidates, Y[mask], counts_of(Y[~mask])))
-        width = max(part[1].shape[1] for part in parts)
-        logits = np.concatenate([_padded(part[0], width) for part in parts])
-        candidates = np.concatenate([_padded(part[1], width, -1) for part in parts])
+            parts.append((*member_logits(members, model_rows(X[mask]), depth), Y[mask]))
+        logits = _joined_rows([part[0] for part in parts], 0.0)
+        candidates = _joined_rows([part[1] for part in parts], -1)
         truth = sp.csr_array(sp.vstack([part[2] for part in parts]))
         weights, intercept = fit_weights(logits, candidates, truth)
         scores = np.where(candidates >= 0, intercept + logits @ weights, -np.inf)
@@ -217,6 +215,17 @@ class _Fit:
         return HeldOut.of(top, Y, counts_of(self.Y))
 
 
+def member_logits(members: Sequence[Model], X: sp.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return logit p_m of all candidates for every member, (rows, c, members), and the candidates, (rows, c)."""
+    index = EnsembleIndex(tuple(members), np.ones(len(members)), 0.0, depth, None)
+    parts = []
+    for start in range(0, X.shape[0], ROWS_PER_BLOCK):
+        found = index.candidates(X[start : start + ROWS_PER_BLOCK], depth)
+        found.settle(found.labels >= 0)
+        parts.append((np.moveaxis(found.terms, 0, 2), found.labels))
+    return _joined_rows([part[0] for part in parts], 0.0), _joined_rows([part[1] for part in parts], -1)
+
+
 def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array) -> tuple[np.ndarray, float]:
     """Fit the weights and the intercept of the log-odds by logistic regression on held-out candidates.
 
@@ -248,11 +257,15 @@ def _bare(model: Model) -> Model:
     return replace(model, **nothing)  # type: ignore[type-var]
 
 
-def _padded(values: np.ndarray, width: int, fill: float = 0) -> np.ndarray:
-    shape = (len(values), width, *values.shape[2:])
-    wide = np.full(shape, fill, values.dtype)
-    wide[:, : values.shape[1]] = values
-    return wide
+def _joined_rows(parts: Sequence[np.ndarray], fill: float) -> np.ndarray:
+    """Concatenate arrays of shape (rows, c, ...). Those with fewer columns are padded."""
+    width = max(part.shape[1] for part in parts)
+    joined = np.full((sum(map(len, parts)), width, *parts[0].shape[2:]), fill, parts[0].dtype)
+    at = 0
+    for part in parts:
+        joined[at : at + len(part), : part.shape[1]] = part
+        at += len(part)
+    return joined
 
 
 def _record(fitted: Sequence[ExtremeClassifier]) -> Training:

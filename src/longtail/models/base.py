@@ -40,8 +40,6 @@ class Index(Protocol):
 
     def above(self, X: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]: ...
 
-    def pairs(self, X: Any, labels: np.ndarray) -> np.ndarray: ...
-
 
 @dataclass(frozen=True)
 class Contribution:
@@ -177,10 +175,6 @@ class Model(ABC):
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(1, self.n_labels + 1)[None, :], axis=1)
         return self.calibrator.probabilities(np.arange(self.n_labels)[None, :], scores, ranks)
-
-    def pair_scores(self, X: Rows, labels: np.ndarray) -> np.ndarray:
-        """Return the scores of k labels of every row. `labels` holds column numbers and has the shape (rows, k)."""
-        return self.index.pairs(self._rows(X), labels)
 
     def _best(self, X: Rows, k: int, n_jobs: int | None = None) -> TopK:
         """The k best labels by score."""

@@ -16,6 +16,7 @@ import numpy as np
 from longtail.compiled import frozen
 from longtail.errors import InputError
 from longtail.hybrid import HybridRows
+from longtail.models.batch import Batch, PlainBatch
 from longtail.models.dense_kernels import PANEL_LABELS, add_products, pair_products
 from longtail.models.index import Base, InvertedIndex
 from longtail.topk import TopK
@@ -100,12 +101,16 @@ class HybridIndex:
         counts = np.concatenate([np.diff(ends) for _, ends in found])
         return np.concatenate([labels for labels, _ in found]), np.concatenate([[0], np.cumsum(counts)])
 
-    def pairs(self, X: HybridRows, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        bases = np.empty(labels.shape, np.float32)
-        own = frozen(labels, np.uint32)
-        pair_products(_rows(X), self.dense.panels, self.sparse.bias_scores, own, bases)
-        return self.sparse.pairs(X.sparse, labels, bases)
+    def pairs(self, X: HybridRows, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label."""
+        bases = np.empty(len(labels), np.float32)
+        numbers = frozen(rows, np.int64), frozen(labels, np.int64)
+        pair_products(_rows(X), self.dense.panels, self.sparse.bias_scores, *numbers, bases)
+        return self.sparse.pairs(X.sparse, rows, labels, bases)
+
+    def batch(self, X: HybridRows) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
 
     def _chunks(self, X: HybridRows) -> list[HybridRows]:
         """X in pieces whose products stay in the cache."""

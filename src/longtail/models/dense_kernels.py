@@ -101,16 +101,15 @@ def add_products(rows, panels, bias_scores, out, peaks):
 
 
 @kernel
-def pair_products(rows, panels, bias_scores, labels, out):
-    """out[i, c] = what `add_products` finds for row i and labels[i, c], to the last bit.
+def pair_products(rows, panels, bias_scores, numbers, labels, out):
+    """out[c] = what `add_products` finds for row numbers[c] and labels[c], to the last bit.
 
-    The second row is not needed. If it were the first again, LLVM would share the products of the two and no longer
-    fuse them with the additions, which rounds differently.
+    The product of another row is computed in vain. If the second row were the first again, LLVM would share the
+    products of the two and no longer fuse them with the additions, which rounds differently.
     """
     products = np.empty((ROWS_AT_ONCE, PANEL_LABELS), np.float32)
-    n = len(labels)
-    for i in range(n):
-        for c in range(labels.shape[1]):
-            label = np.int64(labels[i, c])
-            panel_products(rows, i, min(i + 1, n - 1), panels, label // PANEL_LABELS, bias_scores, products)
-            out[i, c] = products[0, label % PANEL_LABELS]
+    last = len(rows) - 1
+    for c in range(len(labels)):
+        i, label = numbers[c], labels[c]
+        panel_products(rows, i, min(i + 1, last), panels, label // PANEL_LABELS, bias_scores, products)
+        out[c] = products[0, label % PANEL_LABELS]

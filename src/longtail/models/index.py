@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.compiled import csr_parts, frozen
+from longtail.models.batch import Batch, PlainBatch
 from longtail.models.index_kernels import (
     LABELS_AT_ONCE,
     LEVELS,
@@ -158,12 +159,17 @@ class InvertedIndex(NamedTuple):
                 return found[: ends[n]].copy(), ends  # a view would keep all of `found` in memory
             found = np.concatenate([found, np.empty(max(len(found), self.n_labels), np.int32)])
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray, bases: np.ndarray | None = None) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k), as have `bases`, the
-        terms that are not sparse."""
+    def pairs(
+        self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray, bases: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The scores of some pairs of a row and a label. `bases` are the terms of these scores that are not sparse."""
         scores = np.take(self.bias_scores, labels) if bases is None else bases.copy()
-        score_pairs(self.rows(X), self, frozen(labels, np.uint32), scores)
+        score_pairs(self.rows(X), self, frozen(rows, np.int64), frozen(labels, np.uint32), scores)
         return scores
+
+    def batch(self, X: sp.csr_array) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
 
     def _buffers(self, X: sp.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The buffers of a thread: the scores of a row, and the factors and numbers of its columns."""

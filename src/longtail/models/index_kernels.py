@@ -204,11 +204,10 @@ def score_label(i, label, base, X, index):
 
 
 @kernel
-def score_pairs(X, index, labels, out):
-    """out[i, c], the base of labels[i, c] for row i before, becomes its score."""
-    for i in range(len(labels)):
-        for c in range(labels.shape[1]):
-            out[i, c] = score_label(i, labels[i, c], out[i, c], X, index)
+def score_pairs(X, index, rows, labels, out):
+    """out[c], the base of labels[c] for row rows[c] before, becomes its score."""
+    for c in range(len(labels)):
+        out[c] = score_label(rows[c], labels[c], out[c], X, index)
 
 
 @kernel

@@ -20,6 +20,7 @@ from longtail.errors import InputError
 from longtail.hybrid import Rows
 from longtail.matrix import LARGEST_INT32, csr_view
 from longtail.models.base import FeaturePipeline
+from longtail.models.batch import Batch, PlainBatch
 from longtail.models.calibrator import Calibrator
 from longtail.models.dense import DenseWeights, HybridIndex
 from longtail.models.index import InvertedIndex, canonical
@@ -156,15 +157,18 @@ class ShardedIndex:
         ends = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
         return labels[np.argsort(rows, kind="stable")], ends
 
-    def pairs(self, X: Any, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        scores = np.empty(labels.shape, np.float32)
+    def pairs(self, X: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label."""
+        scores = np.empty(len(labels), np.float32)
         number = shard_of(self.starts, labels)
         for s in np.unique(number):
-            rows, places = np.nonzero(number == s)
-            own = labels[rows, places] - self.starts[s]
-            scores[rows, places] = self.parts[s].pairs(X[rows], own[:, None])[:, 0]
+            own = number == s
+            scores[own] = self.parts[s].pairs(X, rows[own], labels[own] - self.starts[s])
         return scores
+
+    def batch(self, X: Any) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
 
 
 # --- dividing --------------------------------------------------------------------------------------------------------

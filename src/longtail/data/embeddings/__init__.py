@@ -1,8 +1,8 @@
 """Encoders: they turn texts into vectors, which `TextFeatures` puts beside the columns of words.
 
-    folder with tokenizer.json and model.safetensors    StaticEncoder: one vector per token, averaged; no torch
-    name or folder of a sentence-transformers model     SentenceEncoder
-    any callable, texts -> array                        CallableEncoder
+folder with tokenizer.json and model.safetensors    StaticEncoder: one vector per token, averaged; no torch
+name or folder of a sentence-transformers model     SentenceEncoder
+any callable, texts -> array                        CallableEncoder
 """
 
 from __future__ import annotations

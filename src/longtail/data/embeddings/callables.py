@@ -25,10 +25,8 @@ class CallableEncoder(ProbedEncoder):
         self.n_dims = checked_vectors(function(["longtail"]), 1, self.name).shape[1]
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        parts = [
-            checked_vectors(self.function(list(texts[start : start + BATCH])), len(texts[start : start + BATCH]), self.name)
-            for start in range(0, len(texts), BATCH)
-        ]
+        batches = [list(texts[start : start + BATCH]) for start in range(0, len(texts), BATCH)]
+        parts = [checked_vectors(self.function(batch), len(batch), self.name) for batch in batches]
         if any(part.shape[1] != self.n_dims for part in parts):
             raise InputError(f"the encoder {self.name} returned vectors of different lengths")
         return np.concatenate(parts) if parts else np.empty((0, self.n_dims), np.float32)

@@ -37,8 +37,10 @@ class SentenceEncoder(ProbedEncoder):
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         show = len(texts) >= MANY and sys.stderr.isatty()
         vectors = self.model.encode(list(texts), convert_to_numpy=True, show_progress_bar=show)
-        return checked_vectors(np.reshape(vectors, (len(texts), -1)), len(texts), self.name) if len(texts) else (
-            np.empty((0, self.n_dims), np.float32)
+        return (
+            checked_vectors(np.reshape(vectors, (len(texts), -1)), len(texts), self.name)
+            if len(texts)
+            else (np.empty((0, self.n_dims), np.float32))
         )
 
     @classmethod

@@ -102,7 +102,8 @@ class StaticEncoder(Encoder):
         if not 1 <= table.shape[1] <= MAX_DIMS or not np.isfinite(table).all():
             raise ModelError(where, f"encoder_table must hold finite vectors of 1 to {MAX_DIMS} numbers")
         if text.size > MAX_TOKENIZER_BYTES:
-            raise ModelError(where, f"encoder_tokenizer has {text.size:,} bytes; at most {MAX_TOKENIZER_BYTES:,} are read")
+            most = MAX_TOKENIZER_BYTES
+            raise ModelError(where, f"encoder_tokenizer has {text.size:,} bytes; at most {most:,} are read")
         try:
             return cls(table.astype(np.float32), text.tobytes().decode("utf-8"), name)
         except (InputError, UnicodeDecodeError) as error:
