@@ -181,9 +181,9 @@ def test_real_trials_find_a_model_that_works():
 
 def test_the_command_trains_the_winner():
     trial = Trial("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0, "normalize": True}, 10, 0.5, 1.0)
-    command = Tuning((trial,), "P@1", 5).command("train.txt", "model")
-    words = "longtail train train.txt model --method one-vs-all --C 0.333333 --positive-weight 3 --normalize"
-    assert command == words
+    command = Tuning((trial,), "P@1", 5).command("my train.txt", "model", ["--format", "xmc"])
+    words = "longtail train 'my train.txt' model --method one-vs-all --C 0.3333333333333333 --positive-weight 3.0"
+    assert command == f"{words} --normalize --format xmc"
 
 
 def test_rows_of_different_lengths_are_also_normalized():

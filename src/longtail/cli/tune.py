@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from longtail.cli.options import Groups
+from longtail.cli.options import Groups, words
 from longtail.cli.output import UsageError, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
+from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features
+from longtail.cli.reading import text_options as _text_options
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -47,7 +48,7 @@ def tune(
     options |= {} if metric is None else {"metric": metric}
     with step("Tuning", "%") as shown:
         found = tuning.tune(dataset, seconds, state=state, progress=lambda share, name: shown.share(share), **options)
-    command = found.command(data)
+    command = found.command(data, more=[*words(READING + NAMING, reading), *words(_text_options(), text_options)])
     if json:
         trials = [
             {"method": t.method, "params": t.params, "rows": t.n_rows, "fold": t.fold, "score": t.score}
@@ -62,7 +63,7 @@ def tune(
 
 def groups(words: list[str]) -> Groups:
     """The options of `tune`."""
-    return {"reading": [*READING, *NAMING], "text_options": text_options()}
+    return {"reading": [*READING, *NAMING], "text_options": _text_options()}
 
 
 def _seconds(text: str) -> float:

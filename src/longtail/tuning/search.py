@@ -32,9 +32,8 @@ from longtail.data import Dataset, split
 from longtail.errors import InputError
 from longtail.methods import METHODS
 from longtail.metrics import evaluate
-from longtail.topk import TopK
 from longtail.tuning.candidates import candidates
-from longtail.tuning.trials import INCUMBENTS, State, Trial, Tuning, difference
+from longtail.tuning.trials import INCUMBENTS, Trial, TrialFile, Tuning, difference
 
 KS = (1, 3, 5)  # the default metric is the mean of P@k for these k
 FOLDS = 5  # a fold is held out at a time; there are more folds if a fold would have more than MAX_HELD_OUT rows
@@ -78,7 +77,7 @@ def tune(
     methods = _known(methods)
     metric = ",".join(f"P@{k}" for k in KS if k <= data.n_labels) if metric is None else metric
     folds = split.folds(data.Y, min(max(FOLDS, math.ceil(data.n_samples / MAX_HELD_OUT)), data.n_samples), random_state)
-    search = _Search(data, folds, metric, n_jobs, random_state, State.open(state, data, metric, random_state))
+    search = _Search(data, folds, metric, n_jobs, random_state, TrialFile.open(state, data, metric, random_state))
     return search.run(candidates(methods, data.X), budget, progress or (lambda share, name: None))
 
 
@@ -114,7 +113,7 @@ class _Search:
     """Trains candidates on some rows and scores them on the held-out rows."""
 
     def __init__(
-        self, data: Dataset, folds: np.ndarray, metric: str, n_jobs: int | None, random_state: int, state: State
+        self, data: Dataset, folds: np.ndarray, metric: str, n_jobs: int | None, random_state: int, state: TrialFile
     ) -> None:
         self.data = data
         self.folds = folds
@@ -219,7 +218,7 @@ class _Search:
         return (size, left) if size > self.trials[-1].n_rows else (n_rows, [])
 
 
-def measured(Y: sp.csr_array, top: TopK, metric: str) -> float:
+def measured(Y: sp.csr_array, top: Any, metric: str) -> float:
     """Return the mean of the metrics, whose names are separated by commas."""
     found = evaluate(Y, top, ks=range(1, top.labels.shape[1] + 1))
     names = metric.split(",")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -86,11 +87,13 @@ class Tuning:
         """Return the best candidate as an untrained estimator, with further parameters such as `calibrate=True`."""
         return METHODS[self.best.method](**{**self.best.params, **more})
 
-    def command(self, data: str, model: str = "MODEL") -> str:
-        """Return the command that trains the best candidate."""
-        options = [f"--{name.replace('_', '-')} {short(value)}" for name, value in self.best.params.items()]
-        flags = ["--normalize" if option == "--normalize True" else option for option in options]
-        return " ".join(["longtail train", data, model, "--method", self.best.method, *flags])
+    def command(self, data: str, model: str = "MODEL", more: Sequence[str] = ()) -> str:
+        """Return the command that trains the best candidate. `more` are words to add, such as how to read the data."""
+        words = ["longtail", "train", data, model, "--method", self.best.method]
+        for name, value in self.best.params.items():
+            flag = f"--{name.replace('_', '-')}"
+            words += [flag] if value is True else [flag, str(value)]
+        return shlex.join([*words, *more])
 
     def table(self) -> tuple[list[str], list[list[Any]]]:
         """Header and rows: every candidate with its score at every number of rows, best first.
@@ -136,7 +139,7 @@ def difference(one: Sequence[Trial], other: Sequence[Trial]) -> tuple[float, flo
 
 
 @dataclass
-class State:
+class TrialFile:
     """Trials in a file, as one line of JSON each. The first line describes the data and the settings."""
 
     path: Path | None
@@ -144,7 +147,7 @@ class State:
     trials: list[Trial]
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str] | None, data: Dataset, metric: str, random_state: int) -> State:
+    def open(cls, path: str | os.PathLike[str] | None, data: Dataset, metric: str, random_state: int) -> TrialFile:
         digest = hashlib.sha256(json.dumps([data.X.shape, data.Y.shape, metric, random_state]).encode())
         for array in (data.X.data, data.X.indices, data.Y.indices, data.Y.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
