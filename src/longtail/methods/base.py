@@ -48,6 +48,7 @@ class _Data(NamedTuple):
     multiclass: bool
     feature_names: Sequence[str] | None
     text_features: TextFeatures | None
+    dense_columns: np.ndarray | None  # features that most rows use, if there are many
 
 
 class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -130,6 +131,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         rows = normalized(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
         model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
+        if data.dense_columns is not None:
+            model = model.with_dense(data.dense_columns)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -242,9 +245,8 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         texts = check.texts(X)
         if texts is not None:
             text_features, X = _features_of(texts, text_features)
-        X = check.feature_matrix(
-            X, estimator=self, reset=True, keep_dense=self.takes_dense, find_dense=self.takes_hybrid
-        )
+        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense, find_dense=True)
+        dense_columns = X.columns if isinstance(X, HybridRows) else None
         if isinstance(X, HybridRows) and not self.takes_hybrid:
             X = X.tocsr()
         per_feature, per_label = self._column_bytes()
@@ -260,7 +262,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             feature_names = self.feature_names_in_.tolist()
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise InputError(f"{len(feature_names)} feature names were given for the {X.shape[1]} features of X")
-        return _Data(X, Y, names, multiclass, feature_names, text_features)
+        return _Data(X, Y, names, multiclass, feature_names, text_features, dense_columns)
 
     def _expose(self) -> None:
         """Set the fitted attributes that follow from the model and the record."""
@@ -453,6 +455,6 @@ def _one_row(x: Any) -> Any:
         return [x]
     if sp.issparse(x):
         return x.reshape(1, -1) if x.ndim == 1 else x
-    if hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # a frame of one row
+    if isinstance(x, HybridRows) or hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # rows or a frame of one row
         return x
     return np.atleast_2d(x)

@@ -79,6 +79,9 @@ class EnsembleModel(Model):
     def dense_columns(self) -> np.ndarray | None:
         return next((member.dense_columns for member in self.members if member.dense_columns is not None), None)
 
+    def with_dense(self, columns: np.ndarray) -> EnsembleModel:
+        return replace(self, members=tuple(member.with_dense(columns) for member in self.members))
+
     @property
     def is_calibrated(self) -> bool:
         return True

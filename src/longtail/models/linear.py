@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from longtail import memory
 from longtail.errors import InputError
-from longtail.hybrid import HybridRows, Rows
+from longtail.hybrid import MIN_DENSITY, HybridRows, Rows
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
 from longtail.models.dense import DenseWeights, HybridIndex
@@ -155,6 +155,21 @@ class LinearModel(LabelWeights):
             order = np.argsort(features)
             features, weights = features[order], weights[order]
         return features, weights, self.bias * float(w.data[~own].sum())
+
+    def with_dense(self, columns: np.ndarray) -> LinearModel:
+        """The model with the weights of these features in a dense array, if most of them are not zero.
+
+        They are rounded to half precision, if they fit into its range.
+        """
+        own = self.W[:, columns]
+        if self.dense is not None or own.nnz < MIN_DENSITY * own.shape[0] * own.shape[1]:
+            return self
+        is_dense = np.zeros(self.W.shape[1], bool)
+        is_dense[columns] = True
+        W = self.W.copy()
+        W.data = np.where(is_dense[W.indices], np.float32(0), W.data)
+        W.eliminate_zeros()
+        return replace(self, W=W, dense=DenseWeights.of(own.toarray(), columns), stored=None)
 
     # --- parts -------------------------------------------------------------------------------------------------------
 

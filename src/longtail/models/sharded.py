@@ -8,7 +8,7 @@ score depends on the weights of one label only, and the best labels of all shard
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -106,6 +106,11 @@ class ShardedModel(LabelWeights):
         if self.rules is not None:
             scores += self.rules.offsets[ids]
         return scores
+
+    def with_dense(self, columns: np.ndarray) -> ShardedModel:
+        """The model with the weights of these features in dense arrays, if that is so for all shards."""
+        shards = tuple(shard.with_dense(columns) for shard in self.shards)
+        return replace(self, shards=shards) if all(shard.dense is not None for shard in shards) else self
 
     def _shares_of(self, ids: np.ndarray) -> list[tuple[LinearModel, np.ndarray, np.ndarray]]:
         """The shards of these labels, each with its own numbers of its labels, and their positions in `ids`."""
