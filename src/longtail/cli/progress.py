@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from longtail.cli.output import note
+from longtail.cli.output import duration, note
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 quiet = False  # set by `longtail --quiet`: no progress at all
@@ -20,6 +20,7 @@ class Step:
     def __init__(self) -> None:
         self.seconds = 0.0
         self._bar: Any = None
+        self._pace: Pace | None = None
 
     def update(self, done: int, total: int) -> None:
         """`done` of `total` items are done."""
@@ -30,6 +31,41 @@ class Step:
         """This share of the work is done, from 0 to 1."""
         if self._bar is not None:
             self._bar.share(share)
+
+    def flow(self, done: int, share: float | None) -> None:
+        """`done` items are done, of an unknown number. `share` of the input has been read, if that is known."""
+        if self._bar is not None:
+            self._pace = self._pace or Pace()
+            self._bar.flow(done, share, self._pace)
+            self._pace.begin(done, share or 0.0)
+
+    def skip(self) -> None:
+        """What was done so far cost nothing, so it does not count for the speed."""
+        self._pace = None
+
+
+class Pace:
+    """Items per second and time left, from the first report on."""
+
+    def __init__(self) -> None:
+        self.start = time.monotonic()
+        self.done, self.read = 0, 0.0
+        self.begun = False
+
+    def begin(self, done: int, share: float) -> None:
+        if not self.begun:
+            self.start, self.done, self.read, self.begun = time.monotonic(), done, share, True
+
+    def rate(self, done: int) -> float | None:
+        """Items per second."""
+        spent = time.monotonic() - self.start
+        return (done - self.done) / spent if self.begun and spent > 0 and done > self.done else None
+
+    def left(self, share: float | None) -> float | None:
+        """Seconds left."""
+        if not self.begun or share is None or share <= self.read:
+            return None
+        return (time.monotonic() - self.start) * (1 - share) / (share - self.read)
 
 
 @contextmanager
@@ -63,6 +99,10 @@ class _Lines:
     def share(self, share: float) -> None:
         self._say(f"{share:.0%}")
 
+    def flow(self, done: int, share: float | None, pace: Pace) -> None:
+        left = pace.left(share)
+        self._say(_flow(done, self.unit, share, pace) + ("" if left is None else f", {duration(left)} left"))
+
     def _say(self, count: str) -> None:
         now = time.monotonic()
         if now - self.last >= LINE_SECONDS:
@@ -82,8 +122,20 @@ class _Bar:
     def share(self, share: float) -> None:
         self.progress.update(self.task, completed=share, total=1.0, count=f"{share:.0%}", description=self.title)
 
+    def flow(self, done: int, share: float | None, pace: Pace) -> None:
+        known: dict[str, float] = {} if share is None else {"completed": share, "total": 1.0}
+        count = _flow(done, self.unit, None, pace)
+        self.progress.update(self.task, count=count, description=self.title, **known)
+
     def compiling(self) -> None:
         self.progress.update(self.task, description=f"{self.title} (compiling kernels, once)")
+
+
+def _flow(done: int, unit: str, share: float | None, pace: Pace) -> str:
+    """Such as `8,192 rows (12%), 4,000 rows/s`."""
+    rate = pace.rate(done)
+    part = "" if share is None else f" ({share:.0%})"
+    return f"{done:,} {unit}{part}" + ("" if rate is None else f", {rate:,.0f} {unit}/s")
 
 
 @contextmanager

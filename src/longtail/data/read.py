@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 from sklearn.base import clone
 
 from longtail import folder
@@ -128,12 +129,50 @@ def read_records(
 ) -> Iterator[Record] | None:
     """The texts of a file, one by one, with all fields of their rows; labels are not read. None if it holds vectors.
 
-    `waiting` is called before a read of standard input, which may wait.
+    `waiting` is called before every read, with how much has been read, and how much there is (None: standard input).
     """
     form = format or _guess(path, None, texts=True)
     if form not in TEXT_FORMATS:
         return None
     return _records(Source(path, text_field, None, encoding), form, "|", delimiter, waiting)
+
+
+def read_rows(
+    path: PathLike,
+    *,
+    like: Any,
+    n_rows: int,
+    format: str | None = None,
+    labels: PathLike | None = None,
+    zero_based: bool = True,
+    waiting: Waiting | None = None,
+) -> Iterator[csr_array] | None:
+    """The features of a text file of vectors, `n_rows` at a time, with the columns of `like`. None for other formats.
+
+    Labels are not read. `waiting` is that of `read_records`.
+    """
+    form = _form(path, labels, format, like)
+    if form not in ("xmc", "split"):
+        return None
+    pieces = xmc.iter_features(path, split=form == "split", zero_based=zero_based, waiting=waiting)
+    aligned = (align(Dataset(X, xmc.no_labels(X)), like, files.name_of(path)).X for X in pieces)
+    return _blocks(aligned, n_rows)
+
+
+def _blocks(pieces: Iterator[csr_array], n_rows: int) -> Iterator[csr_array]:
+    """The rows of all pieces, in blocks of this size. The last one may be smaller."""
+    waiting: list[csr_array] = []
+    count = 0
+    for piece in pieces:
+        waiting.append(piece)
+        count += piece.shape[0]
+        if count >= n_rows:
+            whole = vstack(waiting, format="csr")
+            full = count - count % n_rows
+            yield from (whole[start : start + n_rows] for start in range(0, full, n_rows))
+            waiting, count = [whole[full:]], count - full
+    if count:
+        yield vstack(waiting, format="csr")
 
 
 def _form(path: PathLike, labels: PathLike | None, form: str | None, like: Any) -> str:
@@ -235,7 +274,7 @@ def _records(
     if form in ("json", "jsonl"):
         return text.json_records(source, waiting=waiting)
     if form in ("parquet", "arrow"):
-        return arrow_records(source, form, label_separator=label_separator)
+        return arrow_records(source, form, label_separator=label_separator, waiting=waiting)
     if form == "txt":
         return text.plain_records(source, waiting=waiting)
     usual = "," if form == "csv" else "\t"

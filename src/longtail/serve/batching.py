@@ -7,8 +7,12 @@ them in one batch costs about a third of 32 single calls.
 
 A batch has as many rows as are expected to take `BATCH_SECONDS`, estimated from earlier batches. A request with many
 rows therefore does not delay others: its rows are scored in several batches, alternating with the rows of others. A
-batch that takes less than `INLINE_SECONDS` is scored in the event loop, because switching to a thread and back would
-cost more. A longer batch is scored in the scoring thread, so that health checks are answered meanwhile.
+batch is scored in the event loop. A scoring thread beside it would cost more: the loop gives up Python's lock at every
+call of the system, and would wait for the scoring thread each time to get it back. Only a single row that takes longer
+than `INLINE_SECONDS` is scored in the scoring thread, so that health checks are answered meanwhile.
+
+Between two long batches the loop runs `GAP` times without scoring. This is how many rounds it takes to accept a
+connection, read its request and answer it, so a health check waits for one batch, not for several.
 """
 
 from __future__ import annotations
@@ -28,8 +32,10 @@ from longtail.serve.messages import overloaded
 
 log = logging.getLogger(__name__)
 
-BATCH_SECONDS = 0.02
-INLINE_SECONDS = 0.005
+BATCH_SECONDS = 0.01
+INLINE_SECONDS = 0.015
+LONG_SECONDS = 0.002
+GAP = 5  # rounds of the event loop
 MAX_BATCH_ROWS = 256
 ROW_UNITS = 100.0  # a row costs about as much as this many characters
 SMOOTHING = 0.2
@@ -161,7 +167,14 @@ class Batcher:
             job.parts.append(result)
             if piece.stop == job.n_rows:
                 job.future.set_result(job.parts)
-        self.loop.call_soon(self._begin)
+        self._pause(GAP if seconds > LONG_SECONDS else 0)
+
+    def _pause(self, rounds: int) -> None:
+        """Score the next batch after this many rounds of the event loop."""
+        if rounds:
+            self.loop.call_soon(self._pause, rounds - 1)
+        else:
+            self.loop.call_soon(self._begin)
 
 
 def _timed(score: Score, pieces: list[Piece]) -> tuple[list[Any], float]:

@@ -91,6 +91,7 @@ class OneVsAllData:
 
     Vectors over features have D = n_features + 1 entries, the last for the bias feature, or D = n_features without it.
     `tol` is the relative duality gap allowed for the dual solver, and eps_0 of the stopping rule (13) for Newton.
+    `max_tol` bounds eps of that rule, and `trace` is the number of Newton steps per label that are recorded.
     """
 
     def __init__(
@@ -104,7 +105,9 @@ class OneVsAllData:
         positive_weight: np.ndarray,
         prune: float,
         tol: float | None,
+        max_tol: float | None,
         max_iter: int,
+        trace: int,
         bias: float,
     ) -> None:
         X = as_dense(X)
@@ -117,6 +120,8 @@ class OneVsAllData:
         self.loss = LOSSES[loss]
         self.prune = prune
         self.max_iter = max_iter
+        self.trace = trace
+        self.max_tol = np.inf if max_tol is None else max_tol
         can_use_dual = self.loss == kernels.SQUARED_HINGE and suits_float32(self.X)
         self.solver = "dual" if solver != "newton" and can_use_dual else "newton"
         usual = DENSE_TOL if self.solver == "newton" and self.X.is_dense else TOL
@@ -132,7 +137,7 @@ class OneVsAllData:
         return len(self.X.data) + self.n_samples
 
     def newton_rule(self, tol: float) -> kernels.NewtonRule:
-        return kernels.NewtonRule(self.loss, self.C, tol, self.max_iter)
+        return kernels.NewtonRule(self.loss, self.C, tol, self.max_tol, self.max_iter)
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """X w, in float32."""

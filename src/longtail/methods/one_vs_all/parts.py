@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,11 +20,17 @@ GROWTH = 1.05  # factor by which arrays grow; small, because NumPy fills the new
 
 
 def part_of(
-    block: Block, labels: np.ndarray, W: sp.csr_array, status: np.ndarray, n_iter: np.ndarray, figures: np.ndarray
+    block: Block,
+    labels: np.ndarray,
+    W: sp.csr_array,
+    status: np.ndarray,
+    n_iter: np.ndarray,
+    figures: np.ndarray,
+    trace: Mapping[str, np.ndarray] | None = None,
 ) -> Part:
-    """Make a part from the rows of W. W and `figures` have one row per label."""
+    """Make a part from the rows of W. W, `figures` and the arrays of `trace` have one row per label."""
     columns = {name: np.ascontiguousarray(column) for name, column in zip(FIGURES, figures.T, strict=True)}
-    return Part(block.number, labels, _arrays(W), status, n_iter, columns)
+    return Part(block.number, labels, _arrays(W), status, n_iter, {**columns, **(trace or {})})
 
 
 def _arrays(W: sp.csr_array) -> dict[str, np.ndarray]:
@@ -47,7 +53,7 @@ def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int) -> Part:
         arrays=_arrays(W),
         status=np.concatenate([part.status for part in parts])[chosen],
         n_iter=np.concatenate([part.n_iter for part in parts])[chosen],
-        figures={name: np.concatenate([part.figures[name] for part in parts])[chosen] for name in FIGURES},
+        figures={name: np.concatenate([part.figures[name] for part in parts])[chosen] for name in parts[0].figures},
     )
 
 

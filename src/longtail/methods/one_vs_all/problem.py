@@ -50,7 +50,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
         self.block_size = usual if block_size is None else block_size
         weight = np.unique(self.positives.weight)
         self.settings = {
-            **parameters,
+            **{name: value for name, value in parameters.items() if value is not None},
             "solver": self.solver,
             "start": starts.text(start, self.start),
             "positive_weight": float(weight[0]) if len(weight) == 1 else "one per label",
@@ -72,7 +72,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
 
     def solve(self, block: Block, work: Work) -> Part:
         if self.first is None:
-            return newton.solve(self, block, work, start=self.start, tol=self.tol)
+            return newton.solve(self, block, work, start=self.start, tol=self.tol, trace=self.trace)
         return dual.solve(self, self.first, block, work)
 
     def stack(self) -> WeightStack:
