@@ -49,6 +49,7 @@ _HOME = {
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",
     "load": "longtail.methods",
+    "merge": "longtail.methods",
     "read": "longtail.data",
     "tune": "longtail.tuning",
 }

@@ -411,3 +411,14 @@ def _parameter_error(owner: Any, name: str, expected: str, found: str | None = N
     """Return an InputError with scikit-learn's wording for an invalid parameter."""
     found = repr(getattr(owner, name)) if found is None else found
     return InputError(f"The '{name}' parameter of {type(owner).__name__} must be {expected}. Got {found} instead.")
+
+
+def one_row(x: Any) -> Any:
+    """Turn one row or text into a batch of one."""
+    if isinstance(x, str):
+        return [x]
+    if sp.issparse(x):
+        return x.reshape(1, -1) if x.ndim == 1 else x
+    if isinstance(x, HybridRows) or hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # rows or a frame of one row
+        return x
+    return np.atleast_2d(x)

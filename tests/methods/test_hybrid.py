@@ -85,3 +85,29 @@ def test_ensembles_take_hybrid_rows():
     assert clf.score(rows, labels) > 0.9
     whole = sp.hstack([words, sp.csr_array(dense)], format="csr")
     assert clf.predict_topk(whole, 3).labels.tobytes() == clf.predict_topk(rows, 3).labels.tobytes()
+
+
+def test_an_update_keeps_the_dense_weights_of_other_labels():
+    words, dense, labels = data()
+    rows = HybridRows(words, dense)
+    clf = lt.OneVsAll(C=3).fit(rows, labels)
+    before = clf.model_.dense.weights.copy()
+    relabelled = [[*names, "new"] if i < 5 else names for i, names in enumerate(labels)]
+    clf.update(rows, relabelled)
+    assert clf.classes_[-1] == "new"
+    np.testing.assert_array_equal(clf.model_.dense.weights[:LABELS], before)
+    fresh = lt.OneVsAll(C=3).fit(rows, [["new"] if i < 5 else [] for i in range(N)])
+    np.testing.assert_allclose(clf.model_.dense.weights[-1], fresh.model_.dense.weights[0], atol=0.05)
+
+
+def test_merged_models_keep_their_dense_weights():
+    words, dense, labels = data()
+    rows = HybridRows(words, dense)
+    names = sorted({name for row in labels for name in row})
+    parts = [
+        lt.OneVsAll(C=3).fit(rows, [[name for name in row if name in half] for row in labels])
+        for half in (names[:4], names[4:])
+    ]
+    merged, whole = lt.merge(parts), lt.OneVsAll(C=3).fit(rows, labels)
+    np.testing.assert_array_equal(merged.model_.dense.weights, whole.model_.dense.weights)
+    assert merged.predict_topk(rows, 3).scores.tobytes() == whole.predict_topk(rows, 3).scores.tobytes()

@@ -38,6 +38,7 @@ from longtail.cli import (
     serve,
     train,
     tune,
+    update,
     warmup,
 )
 from longtail.cli.options import STYLE, add
@@ -183,6 +184,7 @@ add(app, predict.predict, {"reading": READING})
 add(app, evaluate.evaluate, {"reading": READING})
 add(app, inspect.inspect, {})
 add(app, explain.explain, {"reading": READING})
+add(app, update.update, {"reading": READING})
 add(app, decisions.thresholds, {"reading": READING})
 add(app, decisions.rules, {})
 add(app, tune.tune, tune.groups)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.sparsefuncs_fast import inplace_csr_row_normalize_l1, inplace_csr_row_normalize_l2
@@ -122,6 +122,18 @@ class TextFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc, unuse
         ignored."""
         check_is_fitted(self)
         return np.asarray(self._counter.get_feature_names_out(), dtype=object)
+
+    def unknown_share(self, texts: Iterable[str]) -> float | None:
+        """Return the share of terms in the texts that the vocabulary lacks. None if there are no terms, or none known.
+
+        Hashed features know every term.
+        """
+        check_is_fitted(self)
+        if self.kind == "hashing":
+            return None
+        analyze, known = self._counter.build_analyzer(), self._counter.vocabulary_
+        found = [term in known for text in text_list(texts) for term in analyze(text)]
+        return 1.0 - sum(found) / len(found) if found else None
 
     def same_as(self, other: Any) -> bool:
         """Return whether `other` is a fitted TextFeatures that turns every text into the same row."""
@@ -307,3 +319,11 @@ def text_list(texts: Any) -> list[str]:
         first = next(iter(texts))
         raise InputError(f"text 0 is {type(first).__name__}, not str; convert it, or put '' where a text is missing")
     return found
+
+
+def fitted_features(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, csr_array]:
+    """Return the fitted pipeline for these texts, and their features. A pipeline that is fitted is used as it is."""
+    if text_features is not None and text_features._is_fitted():
+        return text_features, text_features.transform(texts)
+    fitted = clone(text_features or TextFeatures())
+    return fitted, fitted.fit_transform(texts)

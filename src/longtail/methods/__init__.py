@@ -13,12 +13,13 @@ from longtail.methods.base import ExtremeClassifier
 from longtail.methods.ensemble import Ensemble
 from longtail.methods.mach import Mach
 from longtail.methods.memoir import Memoir
+from longtail.methods.merging import merge
 from longtail.methods.one_vs_all import OneVsAll
 from longtail.methods.pd_sparse import PDSparse
 
 METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, PDSparse, Memoir, Mach)}
 
-__all__ = ["METHODS", "Ensemble", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSparse", "load"]
+__all__ = ["METHODS", "Ensemble", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSparse", "load", "merge"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:

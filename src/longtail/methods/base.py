@@ -6,6 +6,7 @@ methods/solving.py, which plans the blocks, solves them and stacks their parts.
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 import warnings
@@ -17,20 +18,23 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
 from longtail.data import Dataset, TextFeatures
+from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
+from longtail.growth import Growth
 from longtail.hybrid import HybridRows, Rows, normalized
 from longtail.matrix import canonical_csr
 from longtail.methods import calibrating, solving
 from longtail.methods.decisions import Decisions
-from longtail.methods.problem import Problem
-from longtail.methods.solving import Progress
+from longtail.methods.problem import NO_EXTRAS, Extras, Problem
+from longtail.methods.solving import Progress, Solved
+from longtail.methods.updating import Updating
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import Training
@@ -51,7 +55,7 @@ class _Data(NamedTuple):
     dense_columns: np.ndarray | None  # features that most rows use, if there are many
 
 
-class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class of all estimators. A method sets `method` and implements `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -68,6 +72,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     calibrate: bool | str
     random_state: Any
 
+    _extras: Extras = NO_EXTRAS  # set on the copy that makes a problem
     _paper: ClassVar[Mapping[str, Any]] = {}  # the parameters of the method's paper
 
     @classmethod
@@ -133,6 +138,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
         if data.dense_columns is not None:
             model = model.with_dense(data.dense_columns)
+        self.growth_ = Growth.of(rows, data.Y)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -166,10 +172,15 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         """
 
         def solve(
-            maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
-        ) -> tuple[Model, Training]:
+            maker: ExtremeClassifier,
+            X: Any,
+            Y: sp.csr_array,
+            progress: Progress,
+            name: str,
+            extras: Extras = NO_EXTRAS,
+        ) -> Solved:
             folder = run if run is None or not name else Path(run) / name
-            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers, shard_size)
+            return solving.solve(maker._job(X, Y, data.label_names, extras), progress, folder, workers, shard_size)
 
         return self._train(solve, X, data.Y, progress)
 
@@ -178,18 +189,21 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the same as `_trained`. The function `solve` fits one estimator."""
         if self.calibrate is False:
-            return *solve(self, X, Y, progress, ""), None
+            solved = solve(self, X, Y, progress, "")
+            return solved.model, solved.record, None
         return calibrating.fit(self, solve, X, Y, progress)
 
-    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
+    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray, extras: Extras) -> solving.Job:
         """Return the problem, with everything that another process needs to rebuild it."""
         params = self.get_params(deep=False)
-        warm = bool(params.get("warm_start")) and hasattr(self, "model_")
+        maker = copy.copy(self)
+        maker._extras = extras
+        if not params.get("warm_start"):  # no model of an earlier fit is sent to workers
+            for fitted in ("model_", "training_", "held_out_"):
+                maker.__dict__.pop(fitted, None)
         return solving.Job(
-            problem=self._problem(X, Y),
-            maker=clone(self)
-            if hasattr(self, "model_") and not warm
-            else self,  # a clone, so that no model of an earlier fit is sent to workers
+            problem=maker._problem(X, Y),
+            maker=maker,
             X=X,
             Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
@@ -244,7 +258,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             X, y = X.X, X.Y
         texts = check.texts(X)
         if texts is not None:
-            text_features, X = _features_of(texts, text_features)
+            text_features, X = fitted_features(texts, text_features)
         X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense, find_dense=True)
         dense_columns = X.columns if isinstance(X, HybridRows) else None
         if isinstance(X, HybridRows) and not self.takes_hybrid:
@@ -337,7 +351,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         """
         if label is not None and column is not None:
             raise InputError("explain got a label and a column; give one of them")
-        rows = self._rows(_one_row(x))
+        rows = self._rows(check.one_row(x))
         if label is not None:
             column = self._column(label)
         elif column is None:
@@ -395,7 +409,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             None means that models with a million weights or more are stored with it.
         """
         check_is_fitted(self)
-        provenance = store.Provenance(self.method, self._saved_params(), self.training_)
+        provenance = store.Provenance(self.method, self._saved_params(), self.training_, self.growth_)
         store.write_model(folder, self.model_, provenance, index=index)
 
     def _saved_params(self) -> dict[str, Any]:
@@ -415,6 +429,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model
         estimator.training_ = provenance.training or NO_RECORD
+        estimator.growth_ = provenance.growth
         estimator._expose()
         return estimator
 
@@ -439,22 +454,3 @@ NO_RECORD = Training(
 def _cpu_seconds() -> float:
     """Return the CPU time of this process and of its child processes that have ended."""
     return sum(os.times()[:4])
-
-
-def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, Rows]:
-    """Return the fitted pipeline for these texts, and their features."""
-    if text_features is not None and text_features.is_fitted:
-        return text_features, text_features.transform(texts)
-    fitted = clone(text_features or TextFeatures())
-    return fitted, fitted.fit_transform(texts)
-
-
-def _one_row(x: Any) -> Any:
-    """Turn one row or text into a batch of one."""
-    if isinstance(x, str):
-        return [x]
-    if sp.issparse(x):
-        return x.reshape(1, -1) if x.ndim == 1 else x
-    if isinstance(x, HybridRows) or hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # rows or a frame of one row
-        return x
-    return np.atleast_2d(x)

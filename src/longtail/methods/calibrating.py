@@ -5,7 +5,8 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
     held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
-A method that chooses parameters does so in the first fit (`ExtremeClassifier._after`).
+A method that chooses parameters does so in the first fit (`ExtremeClassifier._after`). The dual solver of `OneVsAll`
+begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py).
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ from longtail.data import split
 from longtail.errors import InputError
 from longtail.hybrid import model_rows
 from longtail.methods import spec
+from longtail.methods.problem import Extras, spread
 from longtail.models import Model
 from longtail.training import Training
 
 if TYPE_CHECKING:
     from longtail.methods.base import ExtremeClassifier
-    from longtail.methods.solving import Progress
+    from longtail.methods.solving import Progress, Solved
 
-Solve = Callable[..., tuple[Model, Training]]  # (estimator, X, Y, progress, name of the fit) -> model and record
+Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name of the fit, extras) -> model, record and alphas
 DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
 MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
@@ -86,14 +88,18 @@ def fit(
     """Return the calibrated model of all rows with its thresholds, its training record, and held-out predictions."""
     masks = rows_to_hold_out(estimator.calibrate, Y, estimator.random_state)
     parts = []
+    alphas = None
     for number, mask in enumerate(masks):
         rest = Y[~mask]
         step = part_of(progress, number, len(masks) + 1)
-        model, record = solve(estimator, X[~mask], rest, step, f"without-{number}")
+        extras = Extras(alphas=None if alphas is None else alphas[:, np.flatnonzero(~mask)], keep_alphas=True)
+        model, record, alphas = solve(estimator, X[~mask], rest, step, f"without-{number}", extras)
         top = model.predict_topk(model_rows(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
+        if alphas is not None:
+            alphas = spread(alphas, np.flatnonzero(~mask), Y.shape[0])
     step = part_of(progress, len(masks), len(masks) + 1)
-    final, final_record = solve(estimator._after(record), X, Y, step, "all")
+    final, final_record, _ = solve(estimator._after(record), X, Y, step, "all", Extras(alphas=alphas))
     found = HeldOut.joined(parts)
     counts = counts_of(Y)
     calibrator = fit_calibrator(found, counts, Y.shape[0], log_scores=model.log_scores)

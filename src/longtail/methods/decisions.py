@@ -20,6 +20,7 @@ from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, weights_from_count
 from longtail.models import Model, Rules
 
 if TYPE_CHECKING:
+    from longtail.growth import Growth
     from longtail.models import Thresholds
 
 
@@ -38,6 +39,7 @@ class Decisions:
     classes_: np.ndarray
     multiclass_: bool
     held_out_: HeldOut | None
+    growth_: Growth | None
     n_jobs: int | None
 
     if TYPE_CHECKING:  # written in methods/base.py
@@ -125,7 +127,7 @@ class Decisions:
         tail_boost: float = 0.0,
     ) -> Self:
         """Restrict or shift labels at prediction. Each call replaces the rules of the model; without arguments, it
-        removes them.
+        removes them. Labels that `update` retired stay denied.
 
         Parameters
         ----------
@@ -152,6 +154,8 @@ class Decisions:
             allowed[self._columns(allow)] = True
             shifts[~allowed] = -np.inf
         shifts[self._columns(deny)] = -np.inf
+        if self.growth_ is not None:
+            shifts[self.growth_.retired] = -np.inf
         self._set(rules=Rules(shifts) if shifts.any() else None)
         return self
 

@@ -101,6 +101,7 @@ class Ensemble(ExtremeClassifier):
         estimator = cls([type(each)(**each.get_params(deep=False)) for each in fitted])
         estimator.model_ = model
         estimator.held_out_ = None
+        estimator.growth_ = None
         estimator.training_ = _record(fitted)
         estimator._expose()
         if X is None:
@@ -207,8 +208,9 @@ class _Fit:
     def run(self, solve: Solve, progress: Progress, name: str) -> None:
         rows = normalize_rows(self.X) if self.member.normalize else self.X
         maker = self.member if self.after is None else self.member._after(self.after.record)
-        model, self.record = solve(maker, rows, self.Y, progress, name)
-        self.model = replace(model, normalize=bool(self.member.normalize))  # type: ignore[type-var]
+        solved = solve(maker, rows, self.Y, progress, name)
+        self.record = solved.record
+        self.model = replace(solved.model, normalize=bool(self.member.normalize))  # type: ignore[type-var]
 
     def held_out(self, X: Any, Y: sp.csr_array, depth: int) -> HeldOut:
         top = self.model.predict_topk(sp.csr_array(X), depth, n_jobs=self.member.n_jobs)

@@ -22,6 +22,31 @@ from longtail.parallel import Work
 from longtail.store import Shelf
 
 
+@dataclass(frozen=True, eq=False)
+class Extras:
+    """What a problem may be given beside X and Y, and what its parts keep beside the model.
+
+    Methods that have no use for it ignore it.
+    """
+
+    alphas: sp.csr_array | None = None  # of an earlier solution; methods/one_vs_all/alphas.py explains them
+    keep_alphas: bool = False
+    kept: Part | None = None  # labels that are not trained again, because an update does not touch them
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return the arrays that the parts depend on."""
+        alphas = self.alphas
+        return [] if alphas is None else [alphas.data, alphas.indices, alphas.indptr]
+
+
+NO_EXTRAS = Extras()
+
+
+def spread(alphas: sp.csr_array, rows: np.ndarray, n_rows: int) -> sp.csr_array:
+    """Return the alphas after their rows were renumbered: row i becomes rows[i] of `n_rows` rows."""
+    return sp.csr_array((alphas.data, rows[alphas.indices], alphas.indptr), shape=(alphas.shape[0], n_rows))
+
+
 class Block(NamedTuple):
     """A piece of work. The plan depends on the data and the parameters, never on the number of workers."""
 
@@ -59,6 +84,10 @@ class Stack(ABC):
     @abstractmethod
     def add(self, part: Part) -> None:
         """Add a part. Each part is added once."""
+
+    def kept(self) -> sp.csr_array | None:
+        """Return the alphas of all labels, if parts keep them."""
+        return None
 
     @abstractmethod
     def model(self) -> Model:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel, runs, store, training
 from longtail.errors import InputError, ModelError, RunError
-from longtail.methods.problem import Block, Part, Problem
+from longtail.methods.problem import Block, Extras, Part, Problem
 from longtail.models import LinearModel, Model
 from longtail.models.sharded import divided, shard_weights
 from longtail.training import Training
@@ -30,8 +30,17 @@ class Maker(Protocol):
     """The part of an estimator that solving needs: it makes the problem."""
 
     method: str
+    _extras: Extras
 
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem: ...
+
+
+class Solved(NamedTuple):
+    """What became of a job: the model, its training record, and the alphas, if they were to be kept."""
+
+    model: Model
+    record: Training
+    alphas: sp.csr_array | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,7 @@ class Job:
         plan = [np.asarray(block.items) for block in blocks]
         plan += [np.array([[block.number, block.cost] for block in blocks], np.float64)]
         earlier = [array for part in self.problem.earlier() for array in _to_arrays(part).values()]
+        earlier += self.maker._extras.arrays()
         rows, features = self.X.shape
         sizes = {"rows": int(rows), "features": int(features), "labels": int(self.Y.shape[1])}
         return {
@@ -70,8 +80,8 @@ def solve(
     run: str | os.PathLike[str] | None = None,
     workers: parallel.Workers | None = None,
     shard_size: int | None = None,
-) -> tuple[Model, Training]:
-    """Return the model of the job and its training record."""
+) -> Solved:
+    """Return the model of the job and its training record, and the alphas if the job keeps them."""
     workers = workers or parallel.Workers()
     most = shard_weights(shard_size)
     if run is not None:
@@ -87,7 +97,7 @@ def solve(
 # --- in memory -------------------------------------------------------------------------------------------------------
 
 
-def _in_memory(job: Job, progress: Progress, assembly: _Assembly) -> tuple[Model, Training]:
+def _in_memory(job: Job, progress: Progress, assembly: _Assembly) -> Solved:
     problem = job.problem
 
     def timed(block: Block, work: parallel.Work) -> Part:
@@ -124,11 +134,12 @@ class _Assembly:
             part.items, part.status, part.n_iter, part.figures, part.seconds
         )
 
-    def result(self) -> tuple[Model, Training]:
+    def result(self) -> Solved:
         problem = self.problem
         record = training.combine(self.records, problem.unit, problem.item_of(), problem.settings)
+        alphas = self.stack.kept()
         model = self.stack.model()
-        return (divided(model, self.most) if isinstance(model, LinearModel) else model), record
+        return Solved(divided(model, self.most) if isinstance(model, LinearModel) else model, record, alphas)
 
 
 # --- in a folder -----------------------------------------------------------------------------------------------------
@@ -186,9 +197,7 @@ class Recipe:
         return runs.Parts(self.root, self.mark).write(*result)
 
 
-def _in_folder(
-    job: Job, progress: Progress, root: Path, workers: parallel.Workers, assembly: _Assembly
-) -> tuple[Model, Training]:
+def _in_folder(job: Job, progress: Progress, root: Path, workers: parallel.Workers, assembly: _Assembly) -> Solved:
     blocks = job.problem.blocks()
     total = sum(block.cost for block in blocks) or 1.0
     with runs.Run(root, job.identity(blocks), blocks) as run:

@@ -38,10 +38,16 @@ class LabelWeights(Model):
     threshold: ClassVar[float] = 0.0
     log_scores: ClassVar[bool] = False
 
+    W: sp.csr_array
+
     @property
     @abstractmethod
     def weights_per_label(self) -> np.ndarray:
         """The number of weights of every label."""
+
+    @abstractmethod
+    def all_weights(self) -> sp.csr_array:
+        """Return the weights of all features, dense ones too, as one sparse matrix of the shape of W."""
 
     def explain(self, x: Rows, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` behind its score for `label` (a column number), largest share first."""
@@ -155,6 +161,13 @@ class LinearModel(LabelWeights):
             order = np.argsort(features)
             features, weights = features[order], weights[order]
         return features, weights, self.bias * float(w.data[~own].sum())
+
+    def all_weights(self) -> sp.csr_array:
+        if self.dense is None:
+            return self.W
+        own = sp.coo_array(self.dense.weights.astype(np.float32))
+        places = own.row, self.dense.columns[own.col]
+        return sp.csr_array(self.W + sp.csr_array((own.data, places), shape=self.W.shape))
 
     def with_dense(self, columns: np.ndarray) -> LinearModel:
         """The model with the weights of these features in a dense array, if most of them are not zero.

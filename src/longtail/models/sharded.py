@@ -107,6 +107,9 @@ class ShardedModel(LabelWeights):
             scores += self.rules.offsets[ids]
         return scores
 
+    def all_weights(self) -> sp.csr_array:
+        return sp.csr_array(sp.vstack([shard.all_weights() for shard in self.shards], format="csr"))
+
     def with_dense(self, columns: np.ndarray) -> ShardedModel:
         """The model with the weights of these features in dense arrays, if that is so for all shards."""
         shards = tuple(shard.with_dense(columns) for shard in self.shards)

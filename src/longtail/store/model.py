@@ -21,6 +21,7 @@ import numpy as np
 from longtail import check, content, folder
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
+from longtail.growth import Growth
 from longtail.matrix import MAX_COLUMNS
 from longtail.models import Model
 from longtail.store import decisions, ensemble, hashed, linear, sharded
@@ -38,11 +39,13 @@ _OF_INDEX = re.compile(r"(member\d+_)?(shard\d+_)?index_")  # the names of its a
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a model: the method, its parameters as plain JSON values, and its training record."""
+    """The origin of a model: the method, its parameters as plain JSON values, its training record, and what it
+    remembers of its training data for updates."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
     training: Training | None = None
+    growth: Growth | None = None
 
 
 def write_model(
@@ -87,6 +90,9 @@ def write_model(
     if provenance.training is not None:
         record, meta["training"] = provenance.training.to_arrays()
         arrays |= record
+    if provenance.growth is not None:
+        remembered, meta["growth"] = provenance.growth.to_arrays()
+        arrays |= remembered
     folder.write(root, folder.MODEL, chain(weights, arrays.items()), meta)
 
 
@@ -126,7 +132,9 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
     record = meta.get("training")
     training = None if record is None else Training.from_arrays(arrays, record, where)
     method, params = member(meta, "method", str, where), member(meta, "params", dict, where)
-    return model, Provenance(method, params, training)
+    remembered = meta.get("growth")
+    growth = None if remembered is None else Growth.from_arrays(arrays, remembered, n_labels, where)
+    return model, Provenance(method, params, training, growth)
 
 
 def model_id(path: str | os.PathLike[str]) -> str:
@@ -136,9 +144,17 @@ def model_id(path: str | os.PathLike[str]) -> str:
     training = meta.get("training")
     if isinstance(training, dict):
         meta = {**meta, "training": {name: value for name, value in training.items() if name != "timing"}}
+    growth = meta.get("growth")
+    if isinstance(growth, dict) and isinstance(growth.get("history"), list):
+        meta = {**meta, "growth": [_without_time(entry) for entry in growth["history"]]}
     listed = {name: crc for name, crc in files.items() if not is_timing(name) and not _OF_INDEX.match(name)}
     content_bytes = json.dumps([meta, listed], sort_keys=True, allow_nan=False).encode()
     return hashlib.sha256(content_bytes).hexdigest()[:16]
+
+
+def _without_time(entry: Any) -> Any:
+    """An entry of the history without the members that differ between two equal updates."""
+    return {name: value for name, value in dict(entry).items() if name not in ("when", "seconds")}
 
 
 def model_size(path: str | os.PathLike[str]) -> int:

@@ -13,8 +13,12 @@ from longtail import check
 from longtail.errors import InputError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import starts
-from longtail.methods.one_vs_all.inputs import LOSSES, Features
+from longtail.methods.one_vs_all.inputs import LOSSES, TOL, Features
+from longtail.methods.one_vs_all.keeping import kept_part
 from longtail.methods.one_vs_all.problem import OneVsAllProblem
+from longtail.methods.problem import Part
+from longtail.methods.updating import Change
+from longtail.models import LabelWeights
 
 SOLVERS = ("auto", "dual", "newton")
 
@@ -206,6 +210,14 @@ class OneVsAll(ExtremeClassifier):
     def _column_bytes(self) -> tuple[int, int]:
         return 24, 100
 
+    def _kept_part(self, X: sp.csr_array, change: Change) -> Part:
+        assert isinstance(self.model_, LabelWeights)
+        tol = TOL if self.tol is None else float(self.tol)
+        return kept_part(
+            self.model_, self.training_, X[change.is_new], change.touched, change.retired,
+            C=float(self.C), loss=self.loss, tol=tol,
+        )  # fmt: skip
+
     def _problem(self, X: Features, Y: sp.csr_array) -> OneVsAllProblem:
         return OneVsAllProblem(
             X,
@@ -223,4 +235,5 @@ class OneVsAll(ExtremeClassifier):
             bias=float(self.bias),
             block_size=None if self.block_size is None else int(self.block_size),
             seed=int(self.random_state) if isinstance(self.random_state, numbers.Integral) else 0,  # not used
+            extras=self._extras,
         )

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from longtail.compiled import csr_pattern, frozen, row_parts
 from longtail.matrix import row_squares
 from longtail.methods.one_vs_all import newton_kernels as kernels
+from longtail.methods.one_vs_all.alphas import earlier_alphas
+from longtail.methods.problem import NO_EXTRAS, Extras
 
 LOSSES = {"squared_hinge": kernels.SQUARED_HINGE, "logistic": kernels.LOGISTIC}
 TOL = 0.01
@@ -72,14 +74,18 @@ def sum_of_rows(X: Features, bias: float) -> np.ndarray:
     return frozen(np.append(total, X.shape[0] * bias) if bias > 0 else total, np.float64)
 
 
-def first_twins(positives: LabelRows) -> np.ndarray:
-    """Return, for every label, the first label with the same rows and the same weight, and so the same problem."""
+def first_twins(positives: LabelRows, alone: np.ndarray | None = None) -> np.ndarray:
+    """Return, for every label, the first label with the same rows and the same weight, and so the same problem.
+
+    The labels `alone` have no twins.
+    """
     rows = positives.rows.tobytes()
     ends = (4 * positives.indptr).tolist()
     first: dict[tuple[bytes, float], int] = {}
+    single = set() if alone is None else set(alone.tolist())
     return np.array(
         [
-            first.setdefault((rows[ends[label] : ends[label + 1]], weight), label)
+            label if label in single else first.setdefault((rows[ends[label] : ends[label + 1]], weight), label)
             for label, weight in enumerate(positives.weight.tolist())
         ],
         np.int64,
@@ -109,6 +115,7 @@ class OneVsAllData:
         max_iter: int,
         trace: int,
         bias: float,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
         X = as_dense(X)
         self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1])
@@ -126,6 +133,8 @@ class OneVsAllData:
         self.solver = "dual" if solver != "newton" and can_use_dual else "newton"
         usual = DENSE_TOL if self.solver == "newton" and self.X.is_dense else TOL
         self.tol = usual if tol is None else tol
+        self.earlier_alphas = earlier_alphas(extras.alphas, self.n_labels)
+        self.kept_samples = self.n_samples if extras.keep_alphas else None  # number of rows, if alphas are kept
 
     @property
     def D(self) -> int:  # noqa: N802 - the symbol of the kernels

@@ -82,7 +82,8 @@ class LaneScratch(NamedTuple):
 class DualOutput(NamedTuple):
     """Labels in the order in which they end: entry k is label number order[k] of the block.
 
-    Its weights are data[ends[k] : ends[k + 1]] at the features `indices`.
+    Its weights are data[ends[k] : ends[k + 1]] at the features `indices`. If `keeps_alphas`, the rows with an alpha
+    above 0 are alpha_rows[alpha_ends[k] : alpha_ends[k + 1]], and `alpha` has y_i alpha_i.
     """
 
     indices: np.ndarray
@@ -92,12 +93,18 @@ class DualOutput(NamedTuple):
     status: np.ndarray
     n_iter: np.ndarray
     figures: np.ndarray  # objective, relative gap, NaN (the gradient is not known), active rows
+    keeps_alphas: bool
+    alpha_ends: np.ndarray
+    alpha_rows: np.ndarray
+    alpha: np.ndarray
 
 
 class DualSpace:
     """The buffers of one thread; those for working sets and output grow as labels need them."""
 
-    def __init__(self, n: int, d: int, n_labels: int, panel_type: type, *, is_dense: bool) -> None:
+    def __init__(
+        self, n: int, d: int, n_labels: int, panel_type: type, *, is_dense: bool, keeps_alphas: bool = False
+    ) -> None:
         def floats() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.float32)
 
@@ -127,7 +134,9 @@ class DualSpace:
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
             order=np.zeros(n_labels, np.int64), status=np.zeros(n_labels, np.uint8),
-            n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)),
+            n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)), keeps_alphas=keeps_alphas,
+            alpha_ends=np.zeros(n_labels + 1 if keeps_alphas else 0, np.int64), alpha_rows=np.zeros(0, np.uint32),
+            alpha=np.zeros(0, np.float32),
         )  # fmt: skip
         for more in (MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT):
             self.grow(more)
@@ -144,6 +153,15 @@ class DualSpace:
             out = self.out
             size = max(2 * len(out.indices), LABEL_LANES * (len(self.lanes.panel) + 1))
             self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
+
+    def make_room_for_alphas(self) -> None:
+        """Make sure that all labels in the lanes could end now and hand out their alphas."""
+        out = self.out
+        if out.keeps_alphas:
+            least = out.alpha_ends[self.cursor[1]] + self.lanes.n_rows.sum()
+            if least > len(out.alpha):
+                size = max(2 * len(out.alpha), least)
+                self.out = out._replace(alpha_rows=_widened(out.alpha_rows, size), alpha=_widened(out.alpha, size))
 
     def _make_room_for_rows(self) -> None:
         """Give every lane room for twice as many rows as it needs, and move what it has."""

@@ -15,7 +15,7 @@ from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
 from longtail.methods.one_vs_all.panel import by_frequency, panel_type
 from longtail.methods.one_vs_all.parts import WeightStack
-from longtail.methods.problem import Block, Part, Problem
+from longtail.methods.problem import NO_EXTRAS, Block, Extras, Part, Problem
 from longtail.parallel import Work
 
 
@@ -31,11 +31,21 @@ class OneVsAllProblem(OneVsAllData, Problem):
     unit = "label"
 
     def __init__(
-        self, X: Features, Y: sp.csr_array, *, start: str, block_size: int | None, seed: int, **parameters: Any
+        self,
+        X: Features,
+        Y: sp.csr_array,
+        *,
+        start: str,
+        block_size: int | None,
+        seed: int,
+        extras: Extras = NO_EXTRAS,
+        **parameters: Any,
     ) -> None:
-        super().__init__(X, Y, **parameters)
-        self.twins = first_twins(self.positives)
-        self.labels = np.unique(self.twins)
+        super().__init__(X, Y, extras=extras, **parameters)
+        self.kept = extras.kept
+        kept = np.empty(0, np.int64) if self.kept is None else self.kept.items
+        self.twins = first_twins(self.positives, kept)
+        self.labels = np.setdiff1d(self.twins, kept)  # in rising order, each once
         self.start = starts.make(start, self)
         self.first = self.start.scores(self) if self.solver == "dual" else None
         if self.first is not None:
@@ -44,7 +54,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
             self.rare_features = rare_features(self.X_by_frequency, self.n_features) if rare else None
             self.panel_type = panel_type(self.X, self.positives, self.C, self.tol)
         self.parent = np.full(self.n_labels, ROOT)
-        if self.start.begins_at_parent:
+        if self.start.begins_at_parent and len(self.labels):
             self.parent = label_tree(self.positives, self.n_samples, self.labels)
         usual = (dual if self.solver == "dual" else newton).block_labels(self.pass_work)
         self.block_size = usual if block_size is None else block_size
@@ -61,6 +71,8 @@ class OneVsAllProblem(OneVsAllData, Problem):
 
     def blocks(self) -> list[Block]:
         """Return ranges of labels, or whole subtrees if labels start at the solution of their parent."""
+        if not len(self.labels):
+            return []
         if self.solver == "newton":
             pieces = subtree_blocks(self.labels, self.parent, self.block_size)
         else:  # frequent labels come first, so that lanes finish together
@@ -76,7 +88,10 @@ class OneVsAllProblem(OneVsAllData, Problem):
         return dual.solve(self, self.first, block, work)
 
     def stack(self) -> WeightStack:
-        return WeightStack(self.twins, self.n_features, self.X.bias)
+        return WeightStack(self.twins, self.n_features, self.X.bias, self.kept_samples)
 
     def item_of(self) -> np.ndarray:
         return self.twins
+
+    def earlier(self) -> list[Part]:
+        return [] if self.kept is None else [self.kept]

@@ -45,10 +45,17 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
         out.indices[at], out.data[at] = len(lanes.line_of), weight
         at += 1
     active, others = 0, ~(np.uint32(1) << np.uint32(b))
-    for r in range(lanes.first[b], lanes.first[b] + lanes.n_rows[b]):
-        active += lanes.alpha[r] > 0.0
-        lanes.member[lanes.rows[r]] &= others
-        lanes.positive[lanes.rows[r]] &= others
+    for r in range(lanes.n_rows[b]):
+        i, alpha = lanes.rows[lanes.first[b] + r], lanes.alpha[lanes.first[b] + r]
+        lanes.member[i] &= others
+        lanes.positive[i] &= others
+        if alpha > 0.0:
+            if out.keeps_alphas:
+                to = out.alpha_ends[k] + active
+                out.alpha_rows[to], out.alpha[to] = i, alpha if r < lanes.n_positive[b] else -alpha
+            active += 1
+    if out.keeps_alphas:
+        out.alpha_ends[k + 1] = out.alpha_ends[k] + active
     out.ends[k + 1], out.order[k] = at, lanes.position[b]
     out.status[k], out.n_iter[k] = SOLVED if solved else GAVE_UP, lanes.rounds[b]
     out.figures[k, 0] = P
