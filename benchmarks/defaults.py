@@ -3,7 +3,7 @@
     python benchmarks/defaults.py FOLDER ... [--rows 15000] [--setting 1,1 ...] [--kept FILE]
 
 A FOLDER holds `train.txt` (plain, .gz or .xz) in Extreme Classification Repository format; `icd-10-cm` stands for the
-corpus of the demo. Test rows are not read. Every setting is trained on the same rows and scored on the same held-out
+corpus of the demo. Test rows are not used. Every setting is trained on the same rows and scored on the same held-out
 rows: a fifth of the training rows, at most 10,000. Larger data are sampled to --rows rows first.
 
 The table has P@1/3/5 of the first setting, and for every other setting how the mean of P@1, P@3 and P@5 differs from
@@ -28,7 +28,7 @@ from longtail.metrics.hits import find_hits
 from longtail.metrics.table import align
 from quality import load
 
-SETTINGS = ["1,1", "1/3,3", "1/2,2", "1,2", "1/3,5", "1,3", "1/10,10", "1/3,1", "3,1"]
+SETTINGS = ["1,1", "1/3,auto", "1/3,3", "1/3,1", "1/2,2", "1,2", "1/3,5", "1,3", "1/10,10", "3,1"]
 HELD_OUT = 10_000
 KS = (1, 3, 5)
 
@@ -56,7 +56,7 @@ def measure(folder: str, settings: list[str], most: int, kept: Path | None) -> d
     mask = split.held_out(data.Y, min(0.2, HELD_OUT / data.n_samples), 0)
     train, held_out = data.select(np.flatnonzero(~mask)), data.select(np.flatnonzero(mask))
     for setting in left:
-        C, weight = map(number, setting.split(","))
+        C, weight = (word if word == "auto" else number(word) for word in setting.split(","))
         start = time.process_time()
         clf = lt.OneVsAll(C, positive_weight=weight, n_jobs=1).fit(train)
         seconds = time.process_time() - start

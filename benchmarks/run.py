@@ -33,7 +33,6 @@ def main() -> None:
     run("parse.py")
     run("quality.py", *options.folders, "--json", str(output / "quality.json"))
     run("predict.py")
-    run("starts.py", *options.folders, "--labels", "600", "--plots", str(output))
     run("mach.py", "predict")
     for what in ("grid", "speed"):
         run("mach.py", what, *options.folders)

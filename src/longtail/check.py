@@ -3,7 +3,8 @@
 Canonical X is a csr_array of finite float32 numbers with sorted, unique indices; or rows with a sparse and a dense part
 (longtail.hybrid); or, for methods that take it, a C-contiguous float32 array. Canonical Y is a csr_array of int32 ones,
 with indices of the same kind. Kernels trust both. The user's own arrays are never changed. pandas, polars and pyarrow
-objects are recognised by their methods, so none of these packages is needed.
+objects are recognised by their methods, so none of these packages is needed. scikit-learn is imported where it is used,
+because a prediction does not need it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from longtail.errors import InputError
 from longtail.hybrid import MIN_DENSE_COLUMNS, HybridRows, split
@@ -45,6 +43,8 @@ def feature_matrix(
         raise InputError(
             "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows made by TextFeatures"
         )
+    from sklearn.utils.validation import check_array, validate_data
+
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "accept_large_sparse": True}
     try:
         if sp.issparse(X):
@@ -143,6 +143,8 @@ def label_matrix(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool
     - one class per row: a list, 1-d array or Series. This is the only form with `multiclass`. Other forms are
       multi-label even if each row has one label.
     """
+    from sklearn.utils.validation import check_array
+
     if Y is None:
         raise InputError("fit requires y to be passed, but the target y is None; give the labels of every row")
     multiclass = False
@@ -243,6 +245,9 @@ def name_array(names: Sequence[Any]) -> np.ndarray:
 
 def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray, bool]:
     """Read Y as a dense indicator or as classes. The last return value is True for classes."""
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_array, column_or_1d
+
     if isinstance(Y, list | tuple):
         _refuse_missing(Y)  # NumPy would turn a missing class among strings into the string "nan" or "None"
     Y = np.asarray(Y)
@@ -311,7 +316,7 @@ def positive_numbers(owner: Any, name: str) -> np.ndarray:
     except ValueError:  # lists of unequal lengths
         values = np.empty((0, 0))
     if values.dtype.kind not in "iuf" or values.ndim > 1 or not values.size:
-        raise _parameter_error(owner, name, "a number above 0, or an array with one such number per label")
+        raise _parameter_error(owner, name, "a number above 0, 'auto', or an array with one such number per label")
     if not (np.isfinite(values) & (values > 0)).all():
         raise InputError(
             f"The '{name}' parameter of {type(owner).__name__} must be above 0 and finite. Got {value!r} instead."
@@ -356,6 +361,8 @@ def n_jobs(owner: Any) -> None:
 
 def random_state(owner: Any) -> None:
     """The parameter `random_state` must be None, an integer from 0 to 2^32 - 1, or a NumPy RandomState."""
+    from sklearn.utils import check_random_state
+
     try:
         check_random_state(owner.random_state)
     except ValueError:
@@ -364,6 +371,8 @@ def random_state(owner: Any) -> None:
 
 def seed(random_state: Any) -> int:
     """Return `random_state` if it is an integer. For None or a RandomState, return an integer drawn from it."""
+    from sklearn.utils import check_random_state
+
     try:
         generator = check_random_state(random_state)
     except ValueError:

@@ -23,16 +23,18 @@ from longtail.cli.decisions import Allow, Deny, Offsets, TailBoost, set_rules
 from longtail.cli.output import UsageError
 from longtail.cli.partial import opened
 from longtail.cli.progress import step
-from longtail.cli.reading import Filter, Model, load_model, read_data, read_filter, top_without
+from longtail.cli.reading import Filter, Model, load_model, open_model, read_data, read_filter, top_without
 from longtail.cli.writing import OWN, encoder, form_of
-from longtail.errors import DataError, DataWarning
+from longtail.errors import DataError, DataWarning, InputError
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from longtail.cli.partial import Target
     from longtail.cli.progress import Step
     from longtail.cli.writing import Encoder, Row
     from longtail.data.text import Record
-    from longtail.methods import ExtremeClassifier
+    from longtail.models import Model as AnyModel
     from longtail.topk import TopK
 
 Fields = Mapping[str, Any]
@@ -81,28 +83,37 @@ def predict(
         raise UsageError("--resume needs a file to read and --output FILE; standard input cannot be read again")
     form = form_of(output, output_format)
     _check_paths(model, data, output)
-    clf = load_model(model)
+    alone = open_model(model)
     if allow is not None or deny is not None or offsets is not None or tail_boost:
+        clf = load_model(model)
         set_rules(clf, allow, deny, offsets, tail_boost)
-    if threshold and clf.model_.thresholds is None:
+        alone = clf.model_
+    if threshold and alone.thresholds is None:
         raise UsageError(f"{model} has no threshold; choose one with: longtail thresholds {model} DATA")
     quiet = output is None and sys.stdout.isatty()
     given = {"top_k": top_k, "output_format": form, "keep": keep, "threshold": threshold, "tail_boost": tail_boost}
     contents = {name: _crc(path) for name, path in _files(filter, allow, deny, offsets).items()}
     identity = {**_named(given), **contents, **_named(reading), "model": _model_id(model), "block": limits.ROWS}
-    form_encoder = encoder(form, numbered=clf.classes_.dtype.kind in "iu", calibrated=clf.model_.is_calibrated)
+    numbered = alone.label_names is None or alone.label_names.dtype.kind in "iu"
+    form_encoder = encoder(form, numbered=numbered, calibrated=alone.is_calibrated)
     with (
         opened(output, form_encoder.finish, identity, resume) as target,
         step("Predicting", "rows", show=not quiet) as shown,
     ):
-        writer = _Writer(clf, target, form_encoder, shown, top_k, threshold, keep)
+        writer = _Writer(alone, target, form_encoder, shown, top_k, threshold, keep)
         if text is not None:
-            writer.vectors(clf._rows([text]), None)
+            writer.vectors(_features([text], alone), None)
         elif filter is not None or not (writer.texts(str(data), reading) or writer.lines(str(data), reading)):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DataWarning)  # of labels that the model does not know
-                X = read_data(str(data), reading, like=clf.model_, empty=True)[0].X
-            writer.vectors(X, read_filter(filter, X.shape[0], clf.model_.n_labels))
+                X = read_data(str(data), reading, like=alone, empty=True)[0].X
+            writer.vectors(X, read_filter(filter, X.shape[0], alone.n_labels))
+
+
+def _features(texts: list[str], model: AnyModel) -> csr_array:
+    if model.text_features is None:
+        raise InputError("the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers")
+    return model.text_features.transform(texts)
 
 
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,7 +150,7 @@ class _Writer:
 
     def __init__(
         self,
-        clf: ExtremeClassifier,
+        model: AnyModel,
         target: Target,
         form: Encoder,
         shown: Step,
@@ -147,8 +158,8 @@ class _Writer:
         threshold: bool,
         keep: str | None,
     ) -> None:
-        self.clf, self.target, self.form, self.shown = clf, target, form, shown
-        self.above = clf.model_.thresholds if threshold else None
+        self.model, self.target, self.form, self.shown = model, target, form, shown
+        self.above = model.thresholds if threshold else None
         self.k = k if self.above is None else self.above.n_candidates
         self.keep = ["id"] if keep is None else [name.strip() for name in keep.split(",")]
         self.must_have = keep is not None
@@ -170,7 +181,7 @@ class _Writer:
         from longtail.data.read import read_rows
 
         how = {name: reading[name] for name in ("format", "labels", "zero_based") if name in reading}
-        blocks = read_rows(path, like=self.clf.model_, n_rows=limits.ROWS, waiting=self._read_so_far, **how)
+        blocks = read_rows(path, like=self.model, n_rows=limits.ROWS, waiting=self._read_so_far, **how)
         if blocks is None:
             return False
         for X in blocks:
@@ -181,7 +192,7 @@ class _Writer:
         """Predict the texts of a file as they are read; False if it holds vectors, or if the model takes no texts."""
         from longtail.data.read import read_records
 
-        if self.clf.model_.text_features is None:
+        if self.model.text_features is None:
             return False
         how = {name: value for name, value in reading.items() if name in _READ_BY_RECORD}
         records = read_records(path, **how, waiting=self._read_so_far)
@@ -211,7 +222,7 @@ class _Writer:
             self._write(
                 len(block),
                 lambda: json.dumps([texts, fields], default=str).encode(),
-                lambda: self.clf._rows(texts),
+                lambda: _features(texts, self.model),
                 fields,
             )
 
@@ -240,13 +251,15 @@ class _Writer:
         if self.target.already(n_rows, content):
             self.shown.skip()
         else:
-            top = top_without(self.clf, make_rows(), self.k, pairs)
+            top = top_without(self.model, make_rows(), self.k, pairs)
             self.target.add(self.form.encode(list(self._rows(top, fields)), first=self.done == 0), n_rows)
         self.done += n_rows
         self.shown.flow(self.done, self.share)
 
     def _rows(self, top: TopK, fields: Sequence[Fields] | None) -> Iterator[Row]:
-        columns = {"labels": self.clf.classes_[top.labels], "scores": top.scores.astype(float).round(6)}
+        names = self.model.label_names
+        labels = top.labels if names is None else names[top.labels]
+        columns = {"labels": labels, "scores": top.scores.astype(float).round(6)}
         if top.probabilities is not None:
             columns["probabilities"] = top.probabilities.astype(float).round(6)
         chosen = top.scores > float("-inf") if self.above is None else self.above.chosen(top)

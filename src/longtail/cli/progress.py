@@ -81,7 +81,8 @@ def step(title: str, unit: str = "", *, show: bool = True) -> Iterator[Step]:
                 yield this
         else:
             this._bar = _Lines(title, unit)
-            yield this
+            with _compiler_watched(this._bar):
+                yield this
     finally:
         this.seconds = time.perf_counter() - start
 
@@ -92,6 +93,12 @@ class _Lines:
     def __init__(self, title: str, unit: str) -> None:
         self.title, self.unit = title, unit
         self.last = time.monotonic()
+        self.told = False
+
+    def compiling(self) -> None:
+        if not self.told:
+            self.told = True
+            note(f"{self.title}: compiling kernels, once")
 
     def update(self, done: int, total: int) -> None:
         self._say(f"{done:,} {self.unit}" if done == total else f"{done:,} of {total:,} {self.unit}")
@@ -162,16 +169,12 @@ def _shown(title: str, unit: str) -> Iterator[_Bar]:
 
 
 @contextmanager
-def _compiler_watched(bar: _Bar) -> Iterator[None]:
-    """Show when Numba compiles, which takes seconds. Kernels loaded from the disk cache run no compiler pass."""
-    from numba.core import event
+def _compiler_watched(bar: _Bar | _Lines) -> Iterator[None]:
+    """Show when Numba compiles, which takes seconds."""
+    from longtail.compiled import watchers
 
-    class Watch(event.Listener):
-        def on_start(self, event: Any) -> None:
-            bar.compiling()
-
-        def on_end(self, event: Any) -> None:
-            pass
-
-    with event.install_listener("numba:run_pass", Watch()):
+    watchers.append(bar.compiling)
+    try:
         yield
+    finally:
+        watchers.remove(bar.compiling)

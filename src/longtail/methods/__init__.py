@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 
 from longtail import store
+from longtail.data import TextFeatures
 from longtail.errors import ModelError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.ensemble import Ensemble
@@ -27,7 +28,7 @@ def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassif
 
     The files are verified before use. The weights are memory-mapped unless `mmap=False`.
     """
-    model, provenance = store.read_model(folder, mmap=mmap)
+    model, provenance = store.read_model(folder, mmap=mmap, text_features=TextFeatures)
     known: dict[str, type[ExtremeClassifier]] = {**METHODS, Ensemble.method: Ensemble}
     if provenance.method not in known:
         raise ModelError(

@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
+from longtail.compiled import preparing
 from longtail.data import Dataset, TextFeatures
 from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
@@ -52,7 +53,8 @@ class _Data(NamedTuple):
     multiclass: bool
     feature_names: Sequence[str] | None
     text_features: TextFeatures | None
-    dense_columns: np.ndarray | None  # features that most rows use, if there are many
+    dense_columns: np.ndarray | None = None  # features that most rows use, if there are many
+    sample_weight: np.ndarray | None = None
 
 
 class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -131,7 +133,7 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         self._check_all_parameters()
         who = parallel.Workers.of(workers)
         check.shard_size(shard_size)
-        wall, cpu = time.perf_counter(), _cpu_seconds()
+        wall, cpu = _seconds()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalized(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
@@ -149,8 +151,8 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         )
         self.training_ = training.timed(
             record,
-            wall_seconds=time.perf_counter() - wall,
-            cpu_seconds=_cpu_seconds() - cpu,
+            wall_seconds=_seconds()[0] - wall,
+            cpu_seconds=_seconds()[1] - cpu,
             peak_bytes=memory.peak(),
         )
         self._expose()
@@ -178,7 +180,10 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             progress: Progress,
             name: str,
             extras: Extras = NO_EXTRAS,
+            used: Any = slice(None),  # the rows of the data that X has
         ) -> Solved:
+            weight = None if data.sample_weight is None else data.sample_weight[used]
+            extras = replace(extras, sample_weight=weight)
             folder = run if run is None or not name else Path(run) / name
             return solving.solve(maker._job(X, Y, data.label_names, extras), progress, folder, workers, shard_size)
 
@@ -221,6 +226,10 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
 
         X is a csr_array; or dense if `takes_dense` is set; or HybridRows if `takes_hybrid` is set.
         """
+
+    def _before(self) -> ExtremeClassifier:
+        """Return the estimator for the fits without the held-out rows. A method may be less precise there."""
+        return self
 
     def _after(self, record: Training) -> ExtremeClassifier:
         """Return the estimator for the fit on all rows, given the record of a fit without the held-out rows.
@@ -451,6 +460,10 @@ NO_RECORD = Training(
 )  # for a model that was not trained here
 
 
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of its child processes that have ended."""
-    return sum(os.times()[:4])
+def _seconds() -> tuple[float, float]:
+    """Return the time, and the CPU time of this process and of its child processes that have ended.
+
+    The compilation of kernels, which happens once on a machine, is left out of both.
+    """
+    wall, cpu = preparing.wall_seconds, preparing.cpu_seconds
+    return time.perf_counter() - wall, sum(os.times()[:4]) - cpu

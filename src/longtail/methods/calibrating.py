@@ -6,7 +6,8 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
 A method that chooses parameters does so in the first fit (`ExtremeClassifier._after`). The dual solver of `OneVsAll`
-begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py).
+begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py). A method may be less
+precise in the fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from longtail.methods.base import ExtremeClassifier
     from longtail.methods.solving import Progress, Solved
 
-Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name of the fit, extras) -> model, record and alphas
+Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name, extras, rows of X used) -> model, record, alphas
 DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
 MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
@@ -93,7 +94,8 @@ def fit(
         rest = Y[~mask]
         step = part_of(progress, number, len(masks) + 1)
         extras = Extras(alphas=None if alphas is None else alphas[:, np.flatnonzero(~mask)], keep_alphas=True)
-        model, record, alphas = solve(estimator, X[~mask], rest, step, f"without-{number}", extras)
+        used = np.flatnonzero(~mask)
+        model, record, alphas = solve(estimator._before(), X[used], rest, step, f"without-{number}", extras, used)
         top = model.predict_topk(model_rows(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
         if alphas is not None:

@@ -29,14 +29,16 @@ class Extras:
     Methods that have no use for it ignore it.
     """
 
+    sample_weight: np.ndarray | None = None  # of every row, above 0
     alphas: sp.csr_array | None = None  # of an earlier solution; methods/one_vs_all/alphas.py explains them
     keep_alphas: bool = False
     kept: Part | None = None  # labels that are not trained again, because an update does not touch them
 
     def arrays(self) -> list[np.ndarray]:
         """Return the arrays that the parts depend on."""
-        alphas = self.alphas
-        return [] if alphas is None else [alphas.data, alphas.indices, alphas.indptr]
+        alphas, weight = self.alphas, self.sample_weight
+        arrays = [] if alphas is None else [alphas.data, alphas.indices, alphas.indptr]
+        return arrays if weight is None else [*arrays, weight]
 
 
 NO_EXTRAS = Extras()

@@ -78,6 +78,7 @@ class Change:
     n_removed: int
     retired: np.ndarray
     touched: np.ndarray
+    sample_weight: None = None
 
 
 class Updating:
@@ -143,6 +144,8 @@ class Updating:
         """
         check_is_fitted(self)
         self._check_all_parameters()
+        if "sample_weight" in self.training_.settings:
+            raise InputError("update cannot know the weights of rows, and this model has some; train it again")
         begin, cpu = time.perf_counter(), time.process_time()
         drift = self._unknown_words(X)
         change = self._changed(X, y, list(retire))

@@ -41,11 +41,8 @@ the buffers of the thread: `scores` of one row, and `factors` and `numbers` of i
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import intrinsic, ir, kernel, types
 
 LABELS_AT_ONCE = 64  # labels that one instruction sequence adds
 LEVELS = 127  # codes go from -LEVELS to LEVELS

@@ -21,12 +21,14 @@ import scipy.sparse as sp
 from longtail import memory
 from longtail.errors import InputError
 from longtail.hybrid import MIN_DENSITY, HybridRows, Rows
+from longtail.models import plain
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
 from longtail.models.dense import DenseWeights, HybridIndex
-from longtail.models.index import FEATURE_BYTES, FeatureLists, InvertedIndex
+from longtail.models.index import FEATURE_BYTES, FeatureLists, InvertedIndex, canonical
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
+from longtail.topk import TopK
 
 
 class LabelWeights(Model):
@@ -120,6 +122,18 @@ class LinearModel(LabelWeights):
         if "index" in self.__dict__:
             return (self.index.sparse if isinstance(self.index, HybridIndex) else self.index).lists
         return self.stored.lists if self.stored is not None and self.stored.W is self.W else None
+
+    def _search(self, X: Rows, k: int, n_jobs: int | None = None) -> TopK:
+        """The k best labels of rows that are checked and normalized. The first rows of a process need no index."""
+        if "index" in vars(self) or isinstance(X, HybridRows):
+            return super()._search(X, k, n_jobs)
+        lists = self.lists
+        n_entries = X.shape[0] * self.n_labels if lists is not None else 4 * self.n_weights
+        if not plain.affordable(X, self.n_labels, n_entries):
+            return super()._search(X, k, n_jobs)
+        k = min(k, self.n_labels if self.rules is None else self.rules.n_allowed)
+        offsets = None if self.rules is None else self.rules.offsets
+        return plain.best(plain.scores(X, canonical(self.W), self.bias, offsets, lists), k)
 
     @cached_property
     def index(self) -> InvertedIndex | HybridIndex:

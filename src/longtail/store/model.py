@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from longtail import check, content, folder
-from longtail.data import TextFeatures
+from longtail.data.text_pipeline import TextPipeline
 from longtail.errors import ModelError
 from longtail.growth import Growth
 from longtail.matrix import MAX_COLUMNS
@@ -78,7 +78,7 @@ def write_model(
     arrays |= decided
     meta |= members
     if model.text_features is not None:
-        if not isinstance(model.text_features, TextFeatures):
+        if not isinstance(model.text_features, TextPipeline):
             found = type(model.text_features).__name__
             raise ModelError(root, f"cannot save {found} as text pipeline; use TextFeatures")
         pipeline, meta["text_features"] = model.text_features.to_arrays()
@@ -96,8 +96,13 @@ def write_model(
     folder.write(root, folder.MODEL, chain(weights, arrays.items()), meta)
 
 
-def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Model, Provenance]:
-    """Return the verified model of the folder `path`, and its provenance."""
+def read_model(
+    path: str | os.PathLike[str], *, mmap: bool = True, text_features: type[TextPipeline] = TextPipeline
+) -> tuple[Model, Provenance]:
+    """Return the verified model of the folder `path`, and its provenance.
+
+    text_features : the class of the text pipeline, if the model has one. The default does not need scikit-learn.
+    """
     root = Path(path)
     arrays, meta = folder.read(root, folder.MODEL, mmap=mmap)
     where = root / folder.MODEL.manifest
@@ -112,7 +117,7 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
     own = KINDS[kind].from_arrays(arrays, meta, n_labels, n_features, bias, where)
     pipeline = meta.get("text_features")
     if pipeline is not None:
-        pipeline = TextFeatures.from_arrays(arrays, pipeline, where)
+        pipeline = text_features.from_arrays(arrays, pipeline, where)
         if pipeline.n_features_out_ != n_features:
             raise ModelError(
                 where, f"the text pipeline makes {pipeline.n_features_out_} features, but the model has {n_features}"

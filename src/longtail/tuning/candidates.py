@@ -13,8 +13,8 @@ from longtail.tuning.trials import INCUMBENTS
 # The first two are always tried and are preferred to the others (trials.py). A small budget tries only the next ones.
 CANDIDATES: list[tuple[str, dict[str, Any]]] = [
     ("one-vs-all", {}),
+    ("one-vs-all", {"C": 1 / 3, "positive_weight": "auto"}),
     ("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0}),
-    ("one-vs-all", {"C": 1 / 3}),
     ("mach", {}),
     ("memoir", {}),
     ("pd-sparse", {}),

@@ -95,7 +95,7 @@ def test_kernels_equal_their_twins(problem, loss, seed):
     assert bound <= f
 
     own = p.positives.rows[p.positives.indptr[2] : p.positives.indptr[3]]
-    norm = newton.gradient_norm_at_zero(p.X, p.loss, own, 2.5, p.x_sum, 0.7, out)
+    norm = newton.gradient_norm_at_zero(p.X, p.loss, own, 2.5, space.sample_weight, p.x_sum, 0.7, out)
     assert norm == pytest.approx(np.linalg.norm(ref.gradient(loss, A, y, cost, 0 * w)), rel=1e-6, abs=1e-6)
 
 

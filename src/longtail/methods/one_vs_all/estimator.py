@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -15,11 +16,13 @@ from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import starts
 from longtail.methods.one_vs_all.inputs import LOSSES, TOL, Features
 from longtail.methods.one_vs_all.keeping import kept_part
+from longtail.methods.one_vs_all.positive_weights import by_frequency
 from longtail.methods.one_vs_all.problem import OneVsAllProblem
 from longtail.methods.problem import Part
 from longtail.methods.updating import Change
 from longtail.models import LabelWeights
 
+HELD_OUT_TOL = 20.0  # multiple of `tol` for fits without held-out rows, whose weights are only used for calibration
 SOLVERS = ("auto", "dual", "newton")
 
 
@@ -51,10 +54,11 @@ class OneVsAll(ExtremeClassifier):
         label and the rows with the highest scores under "ova-primal". All starts lead to the same optimum. "msi" is
         fastest with the squared hinge, "ova-primal" with the logistic loss. Options follow a colon: "msi:s=1,t=-3",
         "bias:factor=0.9", "ova-primal:stop=strict", "tree:stop=strict".
-    positive_weight : float or array of n_labels floats, default=1.0
+    positive_weight : float, "auto" or array of n_labels floats, default=1.0
         Multiplies C for the positives of a label. Above 1, a false negative costs more than a false positive. Pass one
-        number for all labels, or one for each. An array is not saved with the model's parameters. C=1/3 with
-        positive_weight=3 ranks labels better on many datasets, see docs/methods/one-vs-all.md.
+        number for all labels, or one for each. An array is not saved with the model's parameters. "auto" depends on
+        the number of rows of the label: 3 for up to 5 rows, 1 from 100 rows on. C=1/3 with positive_weight="auto" ranks
+        labels better on many datasets and worse on some, see docs/methods/one-vs-all.md.
     prune : float, default=0.01
         After training, weights with an absolute value below `prune` are set to zero. 0 keeps all weights.
     tol : float or None, default=None
@@ -126,6 +130,7 @@ class OneVsAll(ExtremeClassifier):
 
     method = "one-vs-all"
     takes_dense = True
+    _row_weights: Any = None  # sample_weight, while `fit` runs
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,
         "loss": "squared_hinge",
@@ -144,7 +149,7 @@ class OneVsAll(ExtremeClassifier):
         loss: str = "squared_hinge",
         solver: str = "auto",
         start: str = "msi",
-        positive_weight: float | Sequence[float] | np.ndarray = 1.0,
+        positive_weight: float | str | Sequence[float] | np.ndarray = 1.0,
         prune: float = 0.01,
         tol: float | None = None,
         max_tol: float | None = None,
@@ -185,11 +190,39 @@ class OneVsAll(ExtremeClassifier):
         is_tree = str(parameters.get("start")).partition(":")[0] == "tree"
         return cls(**{**cls._paper, **(cls._paper_tree if is_tree else {}), **parameters})
 
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Self:
+        """Train on the rows of X and their labels y.
+
+        Parameters
+        ----------
+        X, y : rows and labels
+            See `ExtremeClassifier.fit`, which also describes all further options.
+        sample_weight : array of n_samples numbers, optional
+            Multiplies C for each row. A row of weight 0 counts as absent. Rows with weights are trained by "newton".
+        """
+        if sample_weight is not None and self.solver == "dual":
+            raise InputError("solver='dual' takes no sample_weight; use solver='auto' or solver='newton'")
+        self._row_weights = sample_weight
+        try:
+            return super().fit(X, y, **options)
+        finally:
+            del self._row_weights
+
+    def _canonical(self, *data: Any) -> Any:
+        """Return the data with the weights of its rows, and without rows of weight 0."""
+        found = super()._canonical(*data)
+        if self._row_weights is None:
+            return found
+        weight = check.sample_weight(self._row_weights, found.X.shape[0])
+        (used,) = np.nonzero(weight)
+        return found._replace(X=found.X[used], Y=found.Y[used], sample_weight=weight[used])
+
     def _check_parameters(self) -> None:
         check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
         check.choice(self, "solver", SOLVERS)
-        check.positive_numbers(self, "positive_weight")
+        if not self._weighs_by_frequency:
+            check.positive_numbers(self, "positive_weight")
         check.number(self, "prune", least=0)
         for name in ("tol", "max_tol"):
             if getattr(self, name) is not None:
@@ -207,8 +240,23 @@ class OneVsAll(ExtremeClassifier):
             if getattr(self, name) and not newton:
                 raise InputError(f"{name}={getattr(self, name)!r} is for Newton only; use solver='newton' with it")
 
+    @property
+    def _weighs_by_frequency(self) -> bool:
+        return isinstance(self.positive_weight, str) and self.positive_weight == "auto"
+
+    def _positive_weights(self, Y: sp.csr_array) -> np.ndarray:
+        if self._weighs_by_frequency:
+            return by_frequency(np.bincount(Y.indices, minlength=Y.shape[1]))
+        return check.per_label(self, "positive_weight", Y.shape[1])
+
     def _column_bytes(self) -> tuple[int, int]:
         return 24, 100
+
+    def _before(self) -> ExtremeClassifier:
+        looser = copy.copy(self)
+        if self.solver != "newton" and self.loss == "squared_hinge" and self._row_weights is None:
+            looser.tol = HELD_OUT_TOL * (TOL if self.tol is None else self.tol)
+        return looser
 
     def _kept_part(self, X: sp.csr_array, change: Change) -> Part:
         assert isinstance(self.model_, LabelWeights)
@@ -226,7 +274,7 @@ class OneVsAll(ExtremeClassifier):
             loss=self.loss,
             solver=self.solver,
             start=self.start,
-            positive_weight=check.per_label(self, "positive_weight", Y.shape[1]),
+            positive_weight=self._positive_weights(Y),
             prune=float(self.prune),
             tol=None if self.tol is None else float(self.tol),
             max_tol=None if self.max_tol is None else float(self.max_tol),

@@ -68,10 +68,16 @@ def label_rows(Y: sp.csr_array, weight: np.ndarray) -> LabelRows:
     return LabelRows(*csr_pattern(by_label), frozen(weight, np.float64))
 
 
-def sum_of_rows(X: Features, bias: float) -> np.ndarray:
-    """Return the sum of all rows, including the bias feature, in float64. SciPy would add sparse rows in float32."""
-    total = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
-    return frozen(np.append(total, X.shape[0] * bias) if bias > 0 else total, np.float64)
+def sum_of_rows(X: Features, bias: float, sample_weight: np.ndarray | None = None) -> np.ndarray:
+    """Return the sum of all rows, including the bias feature, in float64. SciPy would add sparse rows in float32.
+
+    With `sample_weight`, every row counts with its weight.
+    """
+    if sample_weight is None:
+        total, n = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel(), float(X.shape[0])
+    else:
+        total, n = np.asarray(X.T @ sample_weight).ravel(), float(sample_weight.sum())
+    return frozen(np.append(total, n * bias) if bias > 0 else total, np.float64)
 
 
 def first_twins(positives: LabelRows, alone: np.ndarray | None = None) -> np.ndarray:
@@ -122,14 +128,16 @@ class OneVsAllData:
         self.n_labels = int(Y.shape[1])
         self.X = samples(X, bias)
         self.positives = label_rows(Y, positive_weight)
-        self.x_sum = sum_of_rows(X, bias)
+        self.sample_weight = extras.sample_weight
+        self.total_weight = self.n_samples if extras.sample_weight is None else float(extras.sample_weight.sum())
+        self.x_sum = sum_of_rows(X, bias, extras.sample_weight)
         self.C = C
         self.loss = LOSSES[loss]
         self.prune = prune
         self.max_iter = max_iter
         self.trace = trace
         self.max_tol = np.inf if max_tol is None else max_tol
-        can_use_dual = self.loss == kernels.SQUARED_HINGE and suits_float32(self.X)
+        can_use_dual = self.loss == kernels.SQUARED_HINGE and suits_float32(self.X) and extras.sample_weight is None
         self.solver = "dual" if solver != "newton" and can_use_dual else "newton"
         usual = DENSE_TOL if self.solver == "newton" and self.X.is_dense else TOL
         self.tol = usual if tol is None else tol

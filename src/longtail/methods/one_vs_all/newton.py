@@ -33,7 +33,7 @@ def solve(problem: OneVsAllProblem, block: Block, work: Work, *, start: Start, t
     trace : number of steps per label that are recorded as figures
     """
     rule = problem.newton_rule(tol)
-    space = kernels.newton_space(problem.n_samples, problem.D)
+    space = kernels.newton_space(problem.n_samples, problem.D, problem.sample_weight)
     parent = problem.parent if start.begins_at_parent else np.full(problem.n_labels, ROOT)
     parts: list[Part] = []
     n_solved = 0

@@ -2,8 +2,9 @@
 
     min_w f(w) = 1/2 w.w + sum_i c_i phi(y_i z_i),       z_i = x_i.w + bias w_b                          (3), (4)
 
-with y_i = +1 for the positives of the label and -1 for all other rows, c_i = C times the label's weight for positives
-and C for the others (the paper has 1 for all), and phi the squared hinge max(0, 1 - m)^2 (5) or the logistic loss
+with y_i = +1 for the positives of the label and -1 for all other rows, c_i = C s_i times the label's weight for
+positives and C s_i for the others, s_i the weight of the row (the paper has 1 for all), and phi the squared hinge
+max(0, 1 - m)^2 (5) or the logistic loss
 log(1 + exp(-m)). Each step minimises the quadratic model (6) by preconditioned conjugate gradients on (7), with Hessian
 products (11) over the active rows (19), (20) only, and backtracks along the direction found.
 
@@ -68,6 +69,7 @@ class NewtonSpace(NamedTuple):
     direction: np.ndarray
     H_direction: np.ndarray
     w_start: np.ndarray
+    sample_weight: np.ndarray  # over rows: s of the formula above
 
 
 class NewtonOutput(NamedTuple):
@@ -82,10 +84,11 @@ class NewtonOutput(NamedTuple):
     distance: np.ndarray  # |w - start|; only measured with a trace
 
 
-def newton_space(n: int, D: int) -> NewtonSpace:
+def newton_space(n: int, D: int, sample_weight: np.ndarray | None = None) -> NewtonSpace:
     over_rows = (np.empty(n) for _ in range(4))
     over_features = (np.empty(D) for _ in range(7))
-    return NewtonSpace(*over_rows, np.empty(n, np.uint32), *over_features)
+    weights = np.ones(n) if sample_weight is None else sample_weight.copy()
+    return NewtonSpace(*over_rows, np.empty(n, np.uint32), *over_features, weights)
 
 
 def newton_output(n_labels: int, trace: int = 0) -> NewtonOutput:
@@ -314,12 +317,12 @@ def line_search(loss, space, w, wTw, gTs, f):
 
 
 @kernel
-def gradient_norm_at_zero(X, loss, positives, weight, x_sum, C, out):
-    """|g(0)| = C |phi'(0)| |(1 + weight) sum over P of x_i - sum of all x_i|"""
+def gradient_norm_at_zero(X, loss, positives, weight, sample_weight, x_sum, C, out):
+    """|g(0)| = C |phi'(0)| |(1 + weight) sum over P of s_i x_i - sum of all s_i x_i|"""
     for j in range(len(x_sum)):
         out[j] = -x_sum[j]
     for a in range(len(positives)):
-        add_row(positives[a], X, 1.0 + weight, out)
+        add_row(positives[a], X, (1.0 + weight) * sample_weight[positives[a]], out)
     return C * abs(loss_slope(loss, 0.0)) * math.sqrt(dot(out, out))
 
 
@@ -340,7 +343,7 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
     n = len(z)
 
     # 0) the scale of the stopping rule (12), (13)
-    g0_norm = gradient_norm_at_zero(X, loss, positives, weight, x_sum, rule.C, space.g)
+    g0_norm = gradient_norm_at_zero(X, loss, positives, weight, space.sample_weight, x_sum, rule.C, space.g)
     eps = min(rule.tol * max(1, min(len(positives), n - len(positives))) / n, rule.max_tol)
     limit = eps * g0_norm
 
@@ -406,17 +409,18 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
 @kernel
 def newton_block(X, positives, labels, x_sum, rule, space, W, out):
     """Solve `labels`. W (labels, D) holds their starts before the call, and their solutions after it."""
-    y, cost, C = space.y, space.cost, rule.C
+    y, cost, C, s = space.y, space.cost, rule.C, space.sample_weight
     y[:] = -1.0
-    cost[:] = C
+    for i in range(len(cost)):
+        cost[i] = C * s[i]
     for b in range(len(W)):
         label = labels[b]
         weight = positives.weight[label]
         own = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
         for a in range(len(own)):
             y[own[a]] = 1.0
-            cost[own[a]] = C * weight
+            cost[own[a]] = C * weight * s[own[a]]
         newton_one(X, own, weight, x_sum, rule, space, W[b], out, b)
         for a in range(len(own)):
             y[own[a]] = -1.0
-            cost[own[a]] = C
+            cost[own[a]] = C * s[own[a]]

@@ -67,6 +67,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
             "tol": self.tol,
             "block_size": self.block_size,
             "seed": seed,
+            **({} if extras.sample_weight is None else {"sample_weight": "one per row"}),
         }
 
     def blocks(self) -> list[Block]:

@@ -46,7 +46,7 @@ def all_negative(data: OneVsAllData, *, strict: bool) -> np.ndarray:
         np.zeros(1, np.int64),
         data.x_sum,
         data.newton_rule(tol if strict else tol * data.n_samples),  # the kernel divides by n
-        kernels.newton_space(data.n_samples, data.D),
+        kernels.newton_space(data.n_samples, data.D, data.sample_weight),
         W,
         kernels.newton_output(1),
     )
