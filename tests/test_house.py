@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "report": {"metrics"},
     "methods": {
         *("calibration", "check", "matrix", "hybrid", "memory", "parallel", "runs", "models", "metrics", "store"),
-        *("data", "topk", "compiled", "training", "growth"),
+        *("data", "topk", "compiled", "training", "growth", "words"),
     },
     "runs": {"folder", "sealed", "content", "hybrid", "__init__"},
     "calibration": {"models", "metrics", "matrix", "topk"},
@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "content": {"matrix"},
     "compiled": set(),
     "errors": set(),
+    "words": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel"}

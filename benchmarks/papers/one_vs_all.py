@@ -64,7 +64,7 @@ def times(rows: Rows, *others: str) -> tuple[str, str]:
         labels = f"{zero['labels']:,} of {zero['all labels']:,}" if name in MOST else zero["labels"]
         cpu = [row and f"{row['CPU s']:.1f}" for row in own.values()]
         ratio = zero["CPU s"] / max(msi["CPU s"], 1e-9)
-        seconds.append([name, "dense" if name in DENSE else "tf-idf", labels, *cpu, f"{ratio:.1f}"])
+        seconds.append([name, "dense" if name in DENSE else "sparse", labels, *cpu, f"{ratio:.1f}"])
         counts.append([name, *(row and counted(row) for row in own.values()), f"{zero['passes'] / msi['passes']:.1f}"])
     head = [*MAIN, *others, "ratio"]
     return table(["data", "setting", "labels", *head], seconds), table(["data", *head], counts)
@@ -109,7 +109,7 @@ def show_precision(rows: Rows, folder: Path) -> str:
         for start, row in own.items():
             scores = [f"{value:.1f}" for value in row["P"]] if row["P"] else [None] * 3
             binary = f"{row['precision']:.1f}", f"{row['recall']:.1f}"
-            lines.append([name, "dense" if name in DENSE else "tf-idf", start, *scores, *binary, f"{row['gap']:.1g}"])
+            lines.append([name, "dense" if name in DENSE else "sparse", start, *scores, *binary, f"{row['gap']:.1g}"])
         newton = [[*(row["P"] or []), row["precision"], row["recall"]] for start, row in own.items() if start in STARTS]
         spreads.append(max(max(column) - min(column) for column in zip(*newton, strict=True)))
     theirs = (("Eurlex-4k", "tf-idf", "Zero", 83.8, 70.8, 59.1, 79.2, 38.5), ("Eurlex-4k", "tf-idf", "Bias", 83.7, 70.8, 59.1, 79.2, 38.4),
@@ -124,7 +124,7 @@ def show_precision(rows: Rows, folder: Path) -> str:
         "in some test row (`metrics.set_metrics(…, zero_division=nan)`).\n\n"
         f"{table([*head, 'median gap'], lines)}\n\nThe rows of the paper for Eurlex-4k, the data most like tib-gnd-en-papers:\n\n"
         f"{table(head, theirs)}\n\n"
-        f"Between the starts of Newton, these differ by at most {moved} points. The paper finds about 0.1 with tf-idf and more on "
+        f"Between the starts of Newton, these differ by at most {moved}, in points. The paper finds about 0.1 with tf-idf and more on "
         "dense rows, where labels stop far from the optimum."
     )
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from longtail.methods import OneVsAll as OneVsAll
     from longtail.methods import PDSparse as PDSparse
     from longtail.methods import load as load
+    from longtail.methods import merge as merge
     from longtail.models import HashedModel as HashedModel
     from longtail.models import LinearModel as LinearModel
     from longtail.topk import TopK as TopK

@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 import longtail
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
+from longtail.growth import Growth
 from longtail.models import LinearModel
 from longtail.models import index_kernels as kernels
 from longtail.models.dense import DenseWeights
@@ -283,6 +284,9 @@ def test_the_document_lists_the_members_that_are_written(tmp_path):
     folders = [save(tmp_path / make.__name__, make()) for make in (plain_model, text_model, number_model, hashed_model)]
     folders += [path / "model" for path in GOLDEN.iterdir() if (path / "model").is_dir()]
     folders.append(save(tmp_path / "hybrid", hybrid_model()))
+    remembered = Growth(np.zeros(2, np.uint64), np.zeros(plain_model().n_labels, np.uint64), np.empty(0, np.int64))
+    write_model(tmp_path / "grown", plain_model(), Provenance("one-vs-all", growth=remembered), index=True)
+    folders.append(tmp_path / "grown")
     for folder in folders:
         body = json.loads((folder / "model.json").read_bytes())
         manifest |= set(body)
@@ -293,7 +297,7 @@ def test_the_document_lists_the_members_that_are_written(tmp_path):
     assert listed("Manifest") == manifest
     assert listed("Entries") == entries
     assert listed("Meta data") == meta
-    own = {name for name in arrays if not name.startswith("member")}  # those of members have a prefix
+    own = {name for name in arrays if not name.startswith(("member", "shard"))}  # those of parts have a prefix
     assert listed("Arrays") == own | {"rule_offsets"}
 
 

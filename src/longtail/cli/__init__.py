@@ -32,6 +32,7 @@ from longtail.cli import (
     evaluate,
     explain,
     inspect,
+    plan,
     predict,
     progress,
     runs,
@@ -178,6 +179,7 @@ def longtail_(
         say(ctx.get_help())
 
 
+add(app, plan.plan, train.groups)
 add(app, train.train, train.groups)
 add(app, runs.runs, {})
 add(app, predict.predict, {"reading": READING})

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.output import note, say, say_json, size
+from longtail.cli.output import note, say, say_json
 from longtail.cli.reading import Json, Model, label_called, load_model
 from longtail.cli.update import facts
+from longtail.words import size
 
 if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier

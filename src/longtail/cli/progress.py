@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from longtail.cli.output import duration, note
+from longtail.cli.output import note
+from longtail.words import duration
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 quiet = False  # set by `longtail --quiet`: no progress at all

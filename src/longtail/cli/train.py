@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli import progress
 from longtail.cli.card import write_card
 from longtail.cli.options import Groups, n_bytes, options_of
-from longtail.cli.output import UsageError, duration, note, say, say_json, size
+from longtail.cli.output import UsageError, note, say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
-from longtail.errors import ModelError
+from longtail.errors import InputError, ModelError
+from longtail.words import duration, size
 
 if TYPE_CHECKING:
     from longtail.data import Dataset
     from longtail.methods import ExtremeClassifier
+    from longtail.methods.planning import Plan
 
 DEFAULT_METHOD = "one-vs-all"
 CALIBRATED_ROWS = 1000  # texts from which one-vs-all is calibrated unless --calibrate says otherwise
@@ -52,6 +56,9 @@ def train(
             show_default="512 MiB",
         ),
     ] = None,
+    force_memory: Annotated[
+        bool, typer.Option("--force-memory", help="Train even if the memory will not be enough.")
+    ] = False,
     json: Json = False,
     *,
     reading: dict[str, Any],
@@ -75,7 +82,14 @@ def train(
     compiled = preparing.wall_seconds
     try:
         with step("Training", "%") as training:
-            clf.fit(dataset, progress=training.share, run=run, workers=workers, shard_size=shard_size)
+            clf.fit(
+                dataset,
+                progress=training.share,
+                run=run,
+                workers=workers,
+                shard_size=shard_size,
+                plan=partial(tell_plan, force_memory=force_memory, in_shards=run is not None),
+            )
     except KeyboardInterrupt:
         if run is not None:
             note(f"Finished blocks are kept in {run}; the same command goes on from there.")
@@ -100,6 +114,18 @@ def train(
         "model_bytes": store.model_size(model),
     }
     say_json(result) if json else say(_for_people(result, clf.training_.messages()))
+
+
+def tell_plan(plan: Plan, *, force_memory: bool, in_shards: bool) -> None:
+    """Print the plan in one line, and refuse a fit that cannot fit into memory."""
+    if not progress.quiet:
+        note(plan.short())
+    needed = plan.needed_in_shards if in_shards else plan.needed_bytes.likely
+    if needed > plan.free_bytes and not force_memory:
+        raise InputError(
+            f"training needs about {size(needed)} of memory, and {size(plan.free_bytes)} are free: "
+            f"{'; '.join(plan.advice())}; or add --force-memory to try it nevertheless"
+        )
 
 
 def _for_people(result: dict[str, Any], messages: list[str]) -> Any:

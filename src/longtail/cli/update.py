@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from longtail.cli.card import write_card
-from longtail.cli.output import duration, note, say, say_json
+from longtail.cli.output import note, say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import Data, Json, Model, load_model, read_data
 from longtail.cli.train import check_target, save
+from longtail.words import duration
 
 MUCH_UNKNOWN = 0.2  # share of unknown words from which a new text pipeline is advised
 
@@ -31,10 +32,11 @@ def update(
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Bring MODEL up to date with DATA: all rows as they are now, old and new.
+    """Bring MODEL up to date with changed data.
 
-    Labels and rows may have been added, removed or changed. Only labels that are touched are trained; the others keep
-    their weights, and all labels keep their numbers. Labels without rows are retired. The text pipeline stays.
+    DATA holds all rows as they are now, old and new. Labels and rows may have been added, removed or changed. Only
+    labels that are touched are trained; the others keep their weights, and all labels keep their numbers. Labels
+    without rows are retired. The text pipeline stays.
     """
     from longtail.methods.updating import in_columns
 

@@ -1,17 +1,16 @@
 """The base class of all estimators: training, prediction, explanations and saving.
 
 A method only turns canonical X and Y into a `Problem` (methods/problem.py). The base class does the rest: it calls
-methods/solving.py, which plans the blocks, solves them and stacks their parts.
+methods/solving.py, which solves the blocks and stacks their parts.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -24,15 +23,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
-from longtail.compiled import preparing
+from longtail.compiled import clock
 from longtail.data import Dataset, TextFeatures
 from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
 from longtail.growth import Growth
 from longtail.hybrid import HybridRows, Rows, normalized
-from longtail.matrix import canonical_csr
-from longtail.methods import calibrating, solving
+from longtail.methods import calibrating, planning, solving
 from longtail.methods.decisions import Decisions
+from longtail.methods.planning import Plan, Planning
 from longtail.methods.problem import NO_EXTRAS, Extras, Problem
 from longtail.methods.solving import Progress, Solved
 from longtail.methods.updating import Updating
@@ -57,7 +56,7 @@ class _Data(NamedTuple):
     sample_weight: np.ndarray | None = None
 
 
-class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class of all estimators. A method sets `method` and implements `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
@@ -100,6 +99,7 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         run: str | os.PathLike[str] | None = None,
         workers: str | parallel.Workers | None = None,
         shard_size: int | None = None,
+        plan: Callable[[Plan], object] | None = None,
     ) -> Self:
         """Train on the rows of X and their labels y.
 
@@ -125,6 +125,9 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             A linear model with more bytes of weights is divided into shards of this size. It gives the same answers.
             With `run`, every shard is written there as soon as it is complete, and the model is opened memory-mapped.
             It then need not fit into memory.
+        plan : callable, optional
+            Called with the plan of the fit (see `plan`) before training begins, for example `print`. An error that it
+            raises ends the fit.
 
         Returns
         -------
@@ -133,11 +136,11 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         self._check_all_parameters()
         who = parallel.Workers.of(workers)
         check.shard_size(shard_size)
-        wall, cpu = _seconds()
+        wall, cpu = clock()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalized(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
-        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
+        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size, plan)
         if data.dense_columns is not None:
             model = model.with_dense(data.dense_columns)
         self.growth_ = Growth.of(rows, data.Y)
@@ -150,10 +153,7 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             text_features=data.text_features,
         )
         self.training_ = training.timed(
-            record,
-            wall_seconds=_seconds()[0] - wall,
-            cpu_seconds=_seconds()[1] - cpu,
-            peak_bytes=memory.peak(),
+            record, wall_seconds=clock()[0] - wall, cpu_seconds=clock()[1] - cpu, peak_bytes=memory.peak()
         )
         self._expose()
         self._warn_of_failures()
@@ -167,11 +167,14 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         run: str | os.PathLike[str] | None,
         workers: parallel.Workers,
         shard_size: int | None,
+        tell: Callable[[Plan], object] | None = None,
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the model of canonical rows, its training record, and the predictions for held-out rows, if any.
 
-        A fit with calibration consists of several fits. Each has its own folder inside the run folder.
+        A fit with calibration consists of several fits. Each has its own folder inside the run folder. The plan of all
+        of them is made from the first.
         """
+        announce = planning.Announcement(tell, 1.0 if tell is None else self._n_fits(data.Y))
 
         def solve(
             maker: ExtremeClassifier,
@@ -185,7 +188,8 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             weight = None if data.sample_weight is None else data.sample_weight[used]
             extras = replace(extras, sample_weight=weight)
             folder = run if run is None or not name else Path(run) / name
-            return solving.solve(maker._job(X, Y, data.label_names, extras), progress, folder, workers, shard_size)
+            job = maker._job(X, Y, data.label_names, extras)
+            return solving.solve(job, progress, folder, workers, shard_size, announce(job))
 
         return self._train(solve, X, data.Y, progress)
 
@@ -206,14 +210,16 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
         if not params.get("warm_start"):  # no model of an earlier fit is sent to workers
             for fitted in ("model_", "training_", "held_out_"):
                 maker.__dict__.pop(fitted, None)
+        problem, setup_seconds = planning.timed(lambda: maker._problem(X, Y))
         return solving.Job(
-            problem=maker._problem(X, Y),
+            problem=problem,
             maker=maker,
             X=X,
             Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
             label_names=label_names,
             n_jobs=self.n_jobs,
+            setup_seconds=setup_seconds,
         )
 
     @abstractmethod
@@ -392,22 +398,6 @@ class ExtremeClassifier(Decisions, Updating, ClassifierMixin, BaseEstimator):  #
             X = self.model_.text_features.transform(texts)
         return check.feature_matrix(X, estimator=self, find_dense=self.model_.dense_columns is not None)
 
-    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
-        """Return y as an indicator with the model's columns. Labels that the model does not know are left out."""
-        indicator = sp.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1)
-        Y, names, _ = check.label_matrix(y, n_samples)
-        if indicator and Y.shape[1] != self.model_.n_labels:
-            raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
-        if indicator or np.array_equal(names, self.classes_):
-            return Y
-        column = {name: j for j, name in enumerate(self.classes_.tolist())}
-        kept = np.array([column.get(name, -1) for name in names.tolist()])
-        known = np.flatnonzero(kept >= 0)
-        to_model = sp.csr_array(
-            (np.ones(len(known), np.int32), (known, kept[known])), shape=(len(names), self.model_.n_labels)
-        )
-        return canonical_csr(Y @ to_model)
-
     # --- store -------------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str], *, index: bool | None = None) -> None:
@@ -458,12 +448,3 @@ _NOTHING = np.empty(0, np.uint8)
 NO_RECORD = Training(
     "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
 )  # for a model that was not trained here
-
-
-def _seconds() -> tuple[float, float]:
-    """Return the time, and the CPU time of this process and of its child processes that have ended.
-
-    The compilation of kernels, which happens once on a machine, is left out of both.
-    """
-    wall, cpu = preparing.wall_seconds, preparing.cpu_seconds
-    return time.perf_counter() - wall, sum(os.times()[:4]) - cpu

@@ -10,10 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.metaestimators import available_if
 
-from longtail import memory
+from longtail import check, memory
 from longtail.calibration import TARGETS, HeldOut, choose
 from longtail.calibration.targets import WITHOUT_ROWS
 from longtail.errors import InputError
+from longtail.matrix import canonical_csr
 from longtail.methods import spec
 from longtail.methods.calibrating import counts_of, n_candidates
 from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, weights_from_counts
@@ -46,7 +47,21 @@ class Decisions:
 
         def _rows(self, X: Any) -> sp.csr_array: ...
 
-        def _truth(self, y: Any, n_samples: int) -> sp.csr_array: ...
+    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
+        """Return y as an indicator with the model's columns. Labels that the model does not know are left out."""
+        indicator = sp.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1)
+        Y, names, _ = check.label_matrix(y, n_samples)
+        if indicator and Y.shape[1] != self.model_.n_labels:
+            raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
+        if indicator or np.array_equal(names, self.classes_):
+            return Y
+        column = {name: j for j, name in enumerate(self.classes_.tolist())}
+        kept = np.array([column.get(name, -1) for name in names.tolist()])
+        known = np.flatnonzero(kept >= 0)
+        to_model = sp.csr_array(
+            (np.ones(len(known), np.int32), (known, kept[known])), shape=(len(names), self.model_.n_labels)
+        )
+        return canonical_csr(Y @ to_model)
 
     def predict(self, X: Any) -> np.ndarray | sp.csr_array:
         """Predict the labels of every row, in the form of the y that the model was trained on.

@@ -127,6 +127,9 @@ class Ensemble(ExtremeClassifier):
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         raise InputError("an ensemble is trained member by member")
 
+    def _n_fits(self, Y: sp.csr_array) -> float:
+        raise InputError("an ensemble is trained member by member; make a plan of each member")
+
     def _train(
         self, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
     ) -> tuple[Model, Training, HeldOut | None]:

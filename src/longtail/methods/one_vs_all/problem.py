@@ -8,8 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel
+from longtail.methods.forecast import Forecast
 from longtail.methods.one_vs_all import dual, newton, starts
 from longtail.methods.one_vs_all.first_rows import rare_features
+from longtail.methods.one_vs_all.forecast import of_labels
 from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins
 from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
@@ -96,3 +98,6 @@ class OneVsAllProblem(OneVsAllData, Problem):
 
     def earlier(self) -> list[Part]:
         return [] if self.kept is None else [self.kept]
+
+    def forecast(self, X: Features, Y: sp.csr_array, n_threads: int) -> Forecast:
+        return of_labels(self, n_threads)

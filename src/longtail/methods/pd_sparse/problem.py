@@ -7,23 +7,25 @@ X, Y -> PDSparseProblem (rows with renumbered labels, held-out rows, pairs of C 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
+from longtail.methods.forecast import SAMPLE_SHARE
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
-from longtail.methods.pd_sparse.stages import StagedTraining, ValidationRows, pass_figures
+from longtail.methods.pd_sparse.stages import PROBE_PASSES, PROBE_ROWS, StagedTraining, ValidationRows, pass_figures
 from longtail.methods.problem import Block, CoupledProblem, Part
-from longtail.parallel import Work
+from longtail.parallel import Team, Work
 
 AUTO_C = (1.0, 10.0)
 AUTO_LAM = 0.02  # lam="auto" is this times C
 MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows are too noisy, and more hardly change the choices
 MIN_PASSES, MAX_PASSES = 4, 100
+MIN_PROBE = 500  # rows on which a plan compares the pairs of C and lam
 VISITS = 40_000  # total number of rows to process with max_iter=None
 
 
@@ -74,6 +76,23 @@ class PDSparseProblem(CoupledProblem):
             "seed": parameters.seed,
         }
 
+    def settled(self, n_threads: int) -> PDSparseProblem:
+        """Return the problem with the C and lam that training will choose, found on fewer rows if there are few."""
+        if len(self.pairs) == 1:
+            return self
+        visits = SAMPLE_SHARE * self.max_iter * len(self.training)
+        n_rows = max(MIN_PROBE, min(PROBE_ROWS, int(visits / PROBE_PASSES / len(self.pairs))))
+        with Team(n_threads) as team:
+            training = self._staged(team, Work(n_threads))
+            sample = training.solver.rng.permutation(self.training)[:n_rows]
+            C, lam = training.best_pair(self.pairs, sample)
+        same = copy(self)
+        same.parameters = self.parameters._replace(C=[C], lam=[lam])
+        return same
+
+    def like(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
+        return PDSparseProblem(X, Y, self.parameters._replace(max_iter=self.max_iter))
+
     def _split(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows to train on and the rows to hold out."""
         rows = self.samples.with_loss
@@ -82,18 +101,20 @@ class PDSparseProblem(CoupledProblem):
         held_out = self._rng.permutation(rows)[: size if size >= MIN_HELD_OUT else 0]
         return np.setdiff1d(rows, held_out), np.sort(held_out)
 
+    def _staged(self, team: Team, work: Work) -> StagedTraining:
+        return StagedTraining(
+            FrankWolfe(self.samples, self.search, deepcopy(self._rng), team),
+            self.training,
+            self.held_out,
+            max_iter=self.max_iter,
+            may_run_out=self.parameters.max_iter is None,
+            tol=self.parameters.tol,
+            work=work,
+        )
+
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
-            solver = FrankWolfe(self.samples, self.search, deepcopy(self._rng), team)
-            training = StagedTraining(
-                solver,
-                self.training,
-                self.held_out,
-                max_iter=self.max_iter,
-                may_run_out=self.parameters.max_iter is None,
-                tol=self.parameters.tol,
-                work=work,
-            )
+            training = self._staged(team, work)
             if self.parameters.repeat is None:
                 training.run(self.pairs, post_solve=self.parameters.post_solve)
             else:
@@ -102,7 +123,7 @@ class PDSparseProblem(CoupledProblem):
                 )
         C, lam = training.chosen
         figures = {"C": np.array([C]), "lam": np.array([lam]), **pass_figures(training.history)}
-        return self.part(solver.W(), training.status, training.n_iter, figures)
+        return self.part(training.solver.W(), training.status, training.n_iter, figures)
 
 
 def pairs_to_try(

@@ -134,7 +134,7 @@ class StagedTraining:
         self._continue(self.work.saved())
         path_visits = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
         self.planned = path_visits + self.max_iter * (1 + from_zero) * n_rows
-        pair = self._best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
+        pair = self.best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
         self.solver.start(*pair)
         if not self.held_out:
             self._train_to_tolerance()
@@ -168,7 +168,8 @@ class StagedTraining:
         """The precision on the held-out rows, or NaN if there are none."""
         return self.held_out.precision(self.solver) if self.held_out else np.nan
 
-    def _best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> tuple[float, float]:
+    def best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> tuple[float, float]:
+        """Return the pair with the highest precision on held-out rows after a few passes over the rows `sample`."""
         best = pairs[0]
         best_precision = -1.0
         previous_C = np.nan
