@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from longtail.data import TextFeatures as TextFeatures
     from longtail.data.read import read as read
     from longtail.data.split import LabelKFold as LabelKFold
+    from longtail.hybrid import HybridRows as HybridRows
     from longtail.methods import Ensemble as Ensemble
     from longtail.methods import Mach as Mach
     from longtail.methods import Memoir as Memoir
@@ -39,6 +40,7 @@ _HOME = {
     "Dataset": "longtail.data",
     "Ensemble": "longtail.methods",
     "HashedModel": "longtail.models",
+    "HybridRows": "longtail.hybrid",
     "LabelKFold": "longtail.data.split",
     "LinearModel": "longtail.models",
     "Mach": "longtail.methods",
