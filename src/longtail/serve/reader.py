@@ -6,7 +6,8 @@ request that arrives in one piece is recognised by its first bytes and answered 
 share of the time only (`REFUSAL_SHARE`): in between, requests wait in the socket buffers of the kernel, whose number
 and size are limited. The waiting ends early when there is room in the queue again.
 
-A new connection is read at once, so a health check on a connection of its own does not wait behind the others.
+A connection is read at once until its first request is answered, so a health check on a connection of its own does not
+wait behind the others. Only connections that ask again take part in the pauses.
 """
 
 from __future__ import annotations
@@ -36,22 +37,28 @@ class Reader:
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self.service = service
         self.loop = loop
-        self._selector: Any = selectors.DefaultSelector()  # epoll or kqueue, which are files that asyncio can watch
+        self._new: Any = selectors.DefaultSelector()  # epoll or kqueue, which are files that asyncio can watch
+        self._selector: Any = selectors.DefaultSelector()
         self._ready: deque[Connection] = deque()
         self._resting: asyncio.TimerHandle | None = None
+        loop.add_reader(self._new.fileno(), self._read_new)
         loop.add_reader(self._selector.fileno(), self._read)
 
     def add(self, connection: Connection) -> None:
         """Read from this connection from now on."""
+        if connection.is_read and connection.is_new and connection.served:
+            self.remove(connection)
         if not connection.is_read and not connection.eof and not connection.transport.is_closing():
             connection.is_read = True
-            self._selector.register(connection.socket, selectors.EVENT_READ, connection)
+            connection.is_new = not connection.served
+            selector = self._new if connection.is_new else self._selector
+            selector.register(connection.socket, selectors.EVENT_READ, connection)
 
     def remove(self, connection: Connection) -> None:
         """Stop reading from this connection, for some time or for good."""
         if connection.is_read:
             connection.is_read = False
-            self._selector.unregister(connection.socket)
+            (self._new if connection.is_new else self._selector).unregister(connection.socket)
 
     def wake(self) -> None:
         """Called when a request leaves the queue. Ends the pause if there is room for others."""
@@ -59,6 +66,15 @@ class Reader:
         if self._resting is not None and has_room:
             self._resting.cancel()
             self._begin()
+
+    def _read_new(self) -> None:
+        stop = time.perf_counter() + ROUND_SECONDS
+        for key, _ in self._new.select(0):
+            if key.data.is_read and self._read_one(key.data):
+                self.service.refused_quickly(1)
+                self.add(key.data)
+            if time.perf_counter() > stop:
+                return
 
     def _read(self) -> None:
         begin = now = time.perf_counter()
