@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 18  # bytes read at a time
 ROUND_SECONDS = 0.005  # reading without a break
-REFUSAL_SECONDS = 0.002  # the same, while the queue is full
-REFUSAL_SHARE = 0.1  # of the time, while the queue is full
+REFUSAL_SECONDS = 0.002  # refusing without a break
+REFUSAL_SHARE = 0.1  # of the time that refusals may take
 ROOM = 0.5  # the queue has room again when it is filled to this share
 
 
@@ -40,6 +40,7 @@ class Reader:
         self._new: Any = selectors.DefaultSelector()  # epoll or kqueue, which are files that asyncio can watch
         self._selector: Any = selectors.DefaultSelector()
         self._ready: deque[Connection] = deque()
+        self._buffer = memoryview(bytearray(CHUNK))  # `recv` would allocate as much for every request
         self._resting: asyncio.TimerHandle | None = None
         loop.add_reader(self._new.fileno(), self._read_new)
         loop.add_reader(self._selector.fileno(), self._read)
@@ -77,35 +78,41 @@ class Reader:
                 return
 
     def _read(self) -> None:
-        begin = now = time.perf_counter()
-        before, quick = self.service.refusals, 0
+        begin = now = time.thread_time()  # an answer may wake up its client, and the system may let that run first
+        refused, quick = self.service.refusals, 0
+        refusing = 0.0  # seconds
         if not self._ready:
             self._ready.extend(key.data for key, _ in self._selector.select(0))
-        while self._ready and now - begin < (REFUSAL_SECONDS if self.service.full else ROUND_SECONDS):
+        while self._ready and now - begin < ROUND_SECONDS and refusing < REFUSAL_SECONDS:
             connection = self._ready.popleft()
-            if connection.is_read:
-                quick += self._read_one(connection)
-            now = time.perf_counter()
+            if not connection.is_read:
+                continue
+            before = self.service.refusals + quick
+            quick += self._read_one(connection)
+            last, now = now, time.thread_time()
+            if self.service.refusals + quick > before:
+                refusing += now - last
         if quick:
             self.service.refused_quickly(quick)
-        if self.service.refusals > before:
-            self._rest((now - begin) * (1 / REFUSAL_SHARE - 1))
+        if self.service.refusals > refused:
+            self._rest(refusing * (1 / REFUSAL_SHARE - 1))
 
     def _read_one(self, connection: Connection) -> bool:
         """Read what has arrived on a connection. Returns whether it was refused without parsing."""
         try:
-            data = connection.socket.recv(CHUNK)
+            n_bytes = connection.socket.recv_into(self._buffer)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:
             self.remove(connection)
             connection.transport.abort()
             return False
-        if not data:
+        if not n_bytes:
             self.remove(connection)
             if not connection.eof_received():
                 connection.transport.close()
             return False
+        data = bytes(self._buffer[:n_bytes])
         if self.service.full and connection.is_idle and is_one_scoring_request(data):
             connection.refuse_quickly(QUEUE_FULL % date_header())
             return True
