@@ -20,6 +20,7 @@ from unittest import mock
 
 import numpy as np
 
+import longtail as lt
 from longtail.methods.one_vs_all import begin_kernels, dual, dual_kernels, panel_kernels, settle_kernels
 from longtail.methods.one_vs_all.problem import OneVsAllProblem
 from longtail.methods.problem import Block
@@ -70,10 +71,7 @@ def solve(problem: OneVsAllProblem, labels: np.ndarray) -> tuple[dict[str, float
 
 def profile(folder: str, n_labels: int, repeats: int, tol: float) -> list[list[Any]]:
     train, _ = load(folder)
-    problem = OneVsAllProblem(
-        train.X, train.Y, start="msi", block_size=None, seed=0, C=1.0, loss="squared_hinge", solver="dual",
-        positive_weight=np.ones(train.Y.shape[1]), prune=0.01, tol=tol, max_iter=100, bias=1.0,
-    )  # fmt: skip
+    problem = lt.OneVsAll(tol=tol, solver="dual")._problem(train.X, train.Y)
     n_positive, rows = problem.positives.n_positive, []
     solve(problem, problem.labels[:2])  # compiles
     for name, (least, most) in GROUPS.items():

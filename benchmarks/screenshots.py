@@ -70,10 +70,8 @@ VIEWS: dict[str, tuple[str, str, str, Callable[[Any], None]]] = {  # name: place
     "labels": ("#labels", "wide", "light", browsed),
     "files-done": ("#files", "wide", "light", predicted),
     "model": ("#model", "wide", "light", shown),
-    "model-dark": ("#model", "wide", "dark", shown),
     "docs": ("docs", "wide", "light", asked),
     "phone-try": ("#try", "phone", "light", explained),
-    "phone-model": ("#model", "phone", "dark", shown),
 }
 
 
@@ -97,7 +95,7 @@ def main() -> None:
             page.goto(f"http://127.0.0.1:{port}/{place}")
             act(page)
             page.wait_for_timeout(500)
-            page.screenshot(path=options.output / f"{name}.png", full_page=name.endswith(("model", "model-dark")))
+            page.screenshot(path=options.output / f"{name}.png", full_page=name == "model")
             page.close()
             print(name, flush=True)
         browser.close()

@@ -310,10 +310,10 @@ GOALS = {
     ": answered": "≥ 80 %",
     ": refused": "< 100 ms",
     ": /live": "< 100 ms",
-    ": memory": "flat",
     ": recovery": "< 5 s",
     "ready after": "≤ 3 s",
     "four workers: memory": "≤ model + 600 MB",
+    ": memory": "flat",
 }
 
 

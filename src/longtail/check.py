@@ -1,9 +1,10 @@
 """Checks of everything a user passes in. Each check returns the canonical form or raises InputError.
 
-Canonical X is a csr_array of finite float32 numbers with sorted, unique indices, or, for methods that take it, a
-C-contiguous float32 array. Canonical Y is a csr_array of int32 ones, with indices of the same kind. Kernels trust both.
-The user's own arrays are never changed. pandas, polars and pyarrow objects are recognised by their methods, so none of
-these packages is needed. scikit-learn is imported where it is used, because a prediction does not need it.
+Canonical X is a csr_array of finite float32 numbers with sorted, unique indices; or rows with a sparse and a dense part
+(longtail.hybrid); or, for methods that take it, a C-contiguous float32 array. Canonical Y is a csr_array of int32 ones,
+with indices of the same kind. Kernels trust both. The user's own arrays are never changed. pandas, polars and pyarrow
+objects are recognised by their methods, so none of these packages is needed. scikit-learn is imported where it is used,
+because a prediction does not need it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
+from longtail.hybrid import MIN_DENSE_COLUMNS, HybridRows, split
 from longtail.matrix import canonical_csr, indicator, ones
 
 RANDOM_STATES = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
@@ -25,14 +27,18 @@ RANDOM_STATES = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
 
 
 def feature_matrix(
-    X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: bool = False
-) -> sp.csr_array | np.ndarray:
-    """Canonical X from a SciPy matrix of any format, a NumPy array, nested lists, or a pandas or polars DataFrame.
+    X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: bool = False, find_dense: bool = False
+) -> sp.csr_array | HybridRows | np.ndarray:
+    """Canonical X from a SciPy matrix of any format, HybridRows, a NumPy array, nested lists, or a DataFrame of pandas
+    or polars.
 
     With an estimator, scikit-learn's rules apply: `reset` sets its `n_features_in_` and, for a DataFrame with string
     columns, its `feature_names_in_`; otherwise X is compared with them. With `keep_dense`, a dense X with more nonzeros
-    than zeros stays dense.
+    than zeros stays dense. With `find_dense`, columns that most rows use become a dense part.
     """
+    if isinstance(X, HybridRows):  # checked when it was made
+        feature_matrix(X.sparse, estimator=estimator, reset=reset)
+        return X
     if texts(X) is not None:
         raise InputError(
             "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows made by TextFeatures"
@@ -50,9 +56,12 @@ def feature_matrix(
                 X = validate_data(estimator, X, reset=reset, **options)
     except ValueError as error:
         raise _input_error(error) from None
-    if keep_dense and not sp.issparse(X) and 2 * np.count_nonzero(X) > X.size:
-        return np.ascontiguousarray(X)
-    return sp.csr_array(X)
+    if (keep_dense or find_dense) and not sp.issparse(X) and 2 * np.count_nonzero(X) > X.size:
+        if keep_dense:
+            return np.ascontiguousarray(X)
+        if X.shape[1] >= MIN_DENSE_COLUMNS:
+            return HybridRows(sp.csr_array((len(X), 0), dtype=np.float32), X)
+    return split(sp.csr_array(X)) if find_dense else sp.csr_array(X)
 
 
 def texts(X: Any) -> list[str] | None:
@@ -419,6 +428,6 @@ def one_row(x: Any) -> Any:
         return [x]
     if sp.issparse(x):
         return x.reshape(1, -1) if x.ndim == 1 else x
-    if hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # a frame of one row
+    if isinstance(x, HybridRows) or hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # rows or a frame of one row
         return x
     return np.atleast_2d(x)

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import ModelError
+from longtail.hybrid import HybridRows, as_csr
 
 ENTRIES = 1 << 20  # entries of X that are hashed at a time
 MAX_HISTORY = 100_000
@@ -70,12 +71,12 @@ class Growth:
         return cls(rows.view(np.uint64), labels.view(np.uint64), retired, tuple(history))
 
 
-def row_hashes(X: sp.csr_array | np.ndarray) -> np.ndarray:
+def row_hashes(X: sp.csr_array | np.ndarray | HybridRows) -> np.ndarray:
     """Return the hash of every row of canonical X. Zeros do not count, so dense and sparse rows have equal hashes."""
     n = X.shape[0]
     per_row = X.shape[1] if isinstance(X, np.ndarray) else max(1, X.nnz // max(n, 1))
     step = max(1, ENTRIES // max(per_row, 1))
-    parts = [_hashes_of(sp.csr_array(X[start : start + step])) for start in range(0, n, step)]
+    parts = [_hashes_of(as_csr(X[start : start + step])) for start in range(0, n, step)]
     return np.concatenate([np.empty(0, np.uint64), *parts])
 
 

@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.compiled import csr_parts
 from longtail.errors import InputError
 from longtail.models import HashedModel, LinearModel, Rules, Thresholds
 from longtail.models.buckets import LinearBuckets
@@ -89,7 +88,8 @@ def test_pairs_of_a_linear_model_have_the_bits_of_its_twin():
     expected = np.take_along_axis(reference.scores(X.toarray(), model.W.toarray(), 1.0), labels, axis=1)
     found = np.empty(labels.size, np.float32)
     pairs = np.repeat(np.arange(25), 9), labels.ravel()
-    score_pairs(csr_parts(X), model.index, pairs[0], pairs[1].astype(np.uint32), found)
+    found[:] = model.index.bias_scores[pairs[1]]
+    score_pairs(model.index.rows(X), model.index, pairs[0], pairs[1].astype(np.uint32), found)
     np.testing.assert_array_equal(found, expected.ravel())
     np.testing.assert_array_equal(model.index.batch(X).pairs(*pairs), expected.ravel())
 

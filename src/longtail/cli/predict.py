@@ -158,7 +158,10 @@ class _Writer:
         threshold: bool,
         keep: str | None,
     ) -> None:
-        self.model, self.target, self.form, self.shown = model, target, form, shown
+        self.model = model
+        self.target = target
+        self.form = form
+        self.shown = shown
         self.above = model.thresholds if threshold else None
         self.k = k if self.above is None else self.above.n_candidates
         self.keep = ["id"] if keep is None else [name.strip() for name in keep.split(",")]

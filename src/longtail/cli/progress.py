@@ -55,7 +55,10 @@ class Pace:
 
     def begin(self, done: int, share: float) -> None:
         if not self.begun:
-            self.start, self.done, self.read, self.begun = time.monotonic(), done, share, True
+            self.start = time.monotonic()
+            self.done = done
+            self.read = share
+            self.begun = True
 
     def rate(self, done: int) -> float | None:
         """Items per second."""
@@ -120,7 +123,9 @@ class _Lines:
 
 class _Bar:
     def __init__(self, progress: Any, title: str, unit: str) -> None:
-        self.progress, self.title, self.unit = progress, title, unit
+        self.progress = progress
+        self.title = title
+        self.unit = unit
         self.task = progress.add_task(title, total=None, count="")
 
     def update(self, done: int, total: int) -> None:

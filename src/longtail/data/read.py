@@ -165,7 +165,7 @@ def read_rows(
 ) -> Iterator[csr_array] | None:
     """The features of a text file of vectors, `n_rows` at a time, with the columns of `like`. None for other formats.
 
-    Labels are not read. `waiting` is that of `read_records`.
+    Labels are not read. `waiting` is used as in `read_records`.
     """
     from longtail.data.align import align
     from longtail.data.dataset import Dataset

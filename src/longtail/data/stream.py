@@ -46,7 +46,7 @@ def _blocks(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield block
 
 
-class _File:
+class _Growing:
     """An array in a file that grows at its end."""
 
     def __init__(self, path: Path, dtype: Any) -> None:
@@ -77,8 +77,8 @@ class _Parts:
         self.label_number: defaultdict[str, int] = defaultdict()
         self.label_number.default_factory = self.label_number.__len__
 
-    def _file(self, name: str, dtype: Any) -> _File:
-        file = _File(self.scratch / name, dtype)
+    def _file(self, name: str, dtype: Any) -> _Growing:
+        file = _Growing(self.scratch / name, dtype)
         self.files.callback(file.file.close)
         return file
 

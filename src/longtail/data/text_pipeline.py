@@ -180,7 +180,7 @@ class TextPipeline:
         if not self._is_fitted():
             from sklearn.exceptions import NotFittedError
 
-            raise NotFittedError(f"this {type(self).__name__} instance is not fitted yet; call fit with texts first")
+            raise NotFittedError(f"This {type(self).__name__} instance is not fitted yet; call fit with texts first")
 
     @classmethod
     def _parameter_names(cls) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +23,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
-from longtail.compiled import preparing
+from longtail.compiled import clock
 from longtail.data import Dataset, TextFeatures
 from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
 from longtail.growth import Growth
-from longtail.matrix import normalize_rows
+from longtail.hybrid import HybridRows, Rows, normalized
 from longtail.methods import calibrating, planning, solving
 from longtail.methods.decisions import Decisions
 from longtail.methods.planning import Plan, Planning
@@ -53,6 +52,7 @@ class _Data(NamedTuple):
     multiclass: bool
     feature_names: Sequence[str] | None
     text_features: TextFeatures | None
+    dense_columns: np.ndarray | None = None  # features that most rows use, if there are many
     sample_weight: np.ndarray | None = None
 
 
@@ -61,6 +61,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
 
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_problem` accepts a dense X
+    takes_hybrid: ClassVar[bool] = False  # whether `_problem` accepts HybridRows; otherwise they become one matrix
     model_: Model
     training_: Training
     classes_: np.ndarray
@@ -135,11 +136,13 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         self._check_all_parameters()
         who = parallel.Workers.of(workers)
         check.shard_size(shard_size)
-        wall, cpu = _seconds()
+        wall, cpu = clock()
         data = self._canonical(X, y, text_features, label_names, feature_names)
-        rows = normalize_rows(data.X) if self.normalize else data.X
+        rows = normalized(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
         model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size, plan)
+        if data.dense_columns is not None:
+            model = model.with_dense(data.dense_columns)
         self.growth_ = Growth.of(rows, data.Y)
         self.model_ = replace(
             model,  # type: ignore[type-var]
@@ -150,10 +153,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
             text_features=data.text_features,
         )
         self.training_ = training.timed(
-            record,
-            wall_seconds=_seconds()[0] - wall,
-            cpu_seconds=_seconds()[1] - cpu,
-            peak_bytes=memory.peak(),
+            record, wall_seconds=clock()[0] - wall, cpu_seconds=clock()[1] - cpu, peak_bytes=memory.peak()
         )
         self._expose()
         self._warn_of_failures()
@@ -228,7 +228,10 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
 
     @abstractmethod
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
-        """Return the training problem of canonical X and Y. X is a csr_array, or dense if `takes_dense` is set."""
+        """Return the training problem of canonical X and Y.
+
+        X is a csr_array; or dense if `takes_dense` is set; or HybridRows if `takes_hybrid` is set.
+        """
 
     def _before(self) -> ExtremeClassifier:
         """Return the estimator for the fits without the held-out rows. A method may be less precise there."""
@@ -271,7 +274,10 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         texts = check.texts(X)
         if texts is not None:
             text_features, X = fitted_features(texts, text_features)
-        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
+        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense, find_dense=True)
+        dense_columns = X.columns if isinstance(X, HybridRows) else None
+        if isinstance(X, HybridRows) and not self.takes_hybrid:
+            X = X.tocsr()
         per_feature, per_label = self._column_bytes()
         memory.must_fit(X.shape[1], "features", per_feature, RENUMBER)
         if sp.issparse(y):
@@ -285,7 +291,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
             feature_names = self.feature_names_in_.tolist()
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise InputError(f"{len(feature_names)} feature names were given for the {X.shape[1]} features of X")
-        return _Data(X, Y, names, multiclass, feature_names, text_features)
+        return _Data(X, Y, names, multiclass, feature_names, text_features, dense_columns)
 
     def _expose(self) -> None:
         """Set the fitted attributes that follow from the model and the record."""
@@ -376,7 +382,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
             raise InputError(f"label {label!r} is not among the {self.model_.n_labels:,} names in classes_{hint}")
         return int(found[0])
 
-    def _rows(self, X: Any) -> sp.csr_array:
+    def _rows(self, X: Any) -> Rows:
         """Return the canonical rows of X, which may also be a Dataset or raw texts."""
         check_is_fitted(self)
         if isinstance(X, Dataset):
@@ -390,7 +396,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
                     "the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers"
                 )
             X = self.model_.text_features.transform(texts)
-        return check.feature_matrix(X, estimator=self)
+        return check.feature_matrix(X, estimator=self, find_dense=self.model_.dense_columns is not None)
 
     # --- store -------------------------------------------------------------------------------------------------------
 
@@ -442,12 +448,3 @@ _NOTHING = np.empty(0, np.uint8)
 NO_RECORD = Training(
     "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
 )  # for a model that was not trained here
-
-
-def _seconds() -> tuple[float, float]:
-    """Return the time, and the CPU time of this process and of its child processes that have ended.
-
-    The compilation of kernels, which happens once on a machine, is left out of both.
-    """
-    wall, cpu = preparing.wall_seconds, preparing.cpu_seconds
-    return time.perf_counter() - wall, sum(os.times()[:4]) - cpu

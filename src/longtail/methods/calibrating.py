@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from longtail.calibration import HeldOut, calibrated, choose, fit_calibrator
 from longtail.data import split
 from longtail.errors import InputError
+from longtail.hybrid import model_rows
 from longtail.methods import spec
 from longtail.methods.problem import Extras, spread
 from longtail.models import Model
@@ -95,7 +96,7 @@ def fit(
         extras = Extras(alphas=None if alphas is None else alphas[:, np.flatnonzero(~mask)], keep_alphas=True)
         used = np.flatnonzero(~mask)
         model, record, alphas = solve(estimator._before(), X[used], rest, step, f"without-{number}", extras, used)
-        top = model.predict_topk(sp.csr_array(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
+        top = model.predict_topk(model_rows(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
         if alphas is not None:
             alphas = spread(alphas, np.flatnonzero(~mask), Y.shape[0])

@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from longtail import training
 from longtail.calibration import HeldOut, choose, fit_calibrator
 from longtail.errors import InputError, ModelError
+from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of, rows_to_hold_out
@@ -165,7 +166,7 @@ class Ensemble(ExtremeClassifier):
         parts = []
         for k, mask in enumerate(masks):
             members = tuple(fits[k].model for fits in first)
-            parts.append((*member_logits(members, sp.csr_array(X[mask]), depth), Y[mask]))
+            parts.append((*member_logits(members, model_rows(X[mask]), depth), Y[mask]))
         logits = _joined_rows([part[0] for part in parts], 0.0)
         candidates = _joined_rows([part[1] for part in parts], -1)
         truth = sp.csr_array(sp.vstack([part[2] for part in parts]))

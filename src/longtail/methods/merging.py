@@ -55,13 +55,18 @@ def merge(models: Sequence[ExtremeClassifier | str | os.PathLike[str]]) -> Extre
         if name in seen:
             raise InputError(f"label {name!r} is in more than one of the models; every label must be in one model only")
         seen.add(name)
-    bare = [LinearModel(model.W, model.n_features, model.bias, normalize=model.normalize) for model in inner]
+    bare = [
+        LinearModel(model.all_weights(), model.n_features, model.bias, normalize=model.normalize) for model in inner
+    ]
     offsets = np.concatenate(
         [np.zeros(model.n_labels, np.float32) if model.rules is None else model.rules.offsets for model in inner]
     )
     merged = copy.copy(first)
+    stacked = LinearModel.stack(bare)
+    if inner[0].dense_columns is not None:
+        stacked = stacked.with_dense(inner[0].dense_columns)
     merged.model_ = replace(
-        LinearModel.stack(bare),
+        stacked,
         multiclass=first.multiclass_,
         label_names=label_names,
         feature_names=inner[0].feature_names,

@@ -43,6 +43,7 @@ from longtail import check, growth, memory, parallel, training
 from longtail.data import Dataset
 from longtail.errors import InputError
 from longtail.growth import Growth
+from longtail.hybrid import as_csr
 from longtail.matrix import canonical_csr, normalize_rows
 from longtail.methods import solving
 from longtail.methods.calibrating import counts_of
@@ -234,7 +235,7 @@ class Updating:
                 X = X.texts
             elif X.n_features < self.model_.n_features:
                 X = sp.csr_array((X.X.data, X.X.indices, X.X.indptr), shape=(X.n_samples, self.model_.n_features))
-        rows = self._rows(X)
+        rows = as_csr(self._rows(X))
         Y, own_names, multiclass = check.label_matrix(y, rows.shape[0])
         if multiclass != self.multiclass_ and (multiclass or names is None):
             raise InputError("y must have the form that the model was trained on: one class per row, or labels per row")
@@ -279,6 +280,8 @@ class Updating:
             offsets[: old.n_labels] = old.rules.offsets
             offsets[self._growth().retired] = 0.0
         offsets[change.retired] = -np.inf
+        if old.dense_columns is not None:
+            model = model.with_dense(old.dense_columns)
         return replace(
             model,  # type: ignore[type-var]
             normalize=old.normalize,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import scipy.sparse as sp
 
 from longtail.topk import TopK
 
@@ -24,11 +23,11 @@ class Batch(Protocol):
 class PairIndex(Protocol):
     """An index that searches, and that scores single pairs of a row and a label."""
 
-    def top(self, X: sp.csr_array, k: int) -> TopK: ...
+    def top(self, X: Any, k: int) -> TopK: ...
 
-    def batch(self, X: sp.csr_array) -> Batch: ...
+    def batch(self, X: Any) -> Batch: ...
 
-    def pairs(self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray) -> np.ndarray: ...
+    def pairs(self, X: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +35,7 @@ class PlainBatch:
     """The batch of an index that has nothing to compute in advance."""
 
     index: PairIndex
-    X: sp.csr_array
+    X: Any
 
     def top(self, k: int) -> TopK:
         return self.index.top(self.X, k)

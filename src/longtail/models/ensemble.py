@@ -16,10 +16,9 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from longtail.errors import InputError
-from longtail.matrix import row_squares
+from longtail.hybrid import Rows, squares
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
 from longtail.models.ensemble_index import EnsembleIndex
@@ -77,6 +76,13 @@ class EnsembleModel(Model):
         return sum(member.n_weights for member in self.members)
 
     @property
+    def dense_columns(self) -> np.ndarray | None:
+        return next((member.dense_columns for member in self.members if member.dense_columns is not None), None)
+
+    def with_dense(self, columns: np.ndarray) -> EnsembleModel:
+        return replace(self, members=tuple(member.with_dense(columns) for member in self.members))
+
+    @property
     def is_calibrated(self) -> bool:
         return True
 
@@ -94,16 +100,16 @@ class EnsembleModel(Model):
             _ = member.index
         return EnsembleIndex(members, self.weights, self.intercept, self.depth, self.rules)
 
-    def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
+    def predict_topk(self, X: Rows, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """The k best labels of every row among the candidates, by probability."""
         top = self._best(X, k, n_jobs)
         return TopK(top.labels, top.scores, sigmoid(top.scores))
 
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the scores of the given labels (column numbers), which need not be candidates."""
         return self.index.scores(self._rows(X), self._label_ids(labels))
 
-    def probabilities(self, X: sp.csr_array) -> np.ndarray:
+    def probabilities(self, X: Rows) -> np.ndarray:
         return sigmoid(self.scores(X, np.arange(self.n_labels)))
 
     # --- explaining --------------------------------------------------------------------------------------------------
@@ -115,7 +121,7 @@ class EnsembleModel(Model):
         """
         return self._combined_weights(label, np.ones(len(self.members)))
 
-    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+    def explain(self, x: Rows, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` behind its score for `label` (a column number), largest share first.
 
         The shares are a first-order approximation: the weights of `label_weights` times the values of x. Everything
@@ -123,7 +129,7 @@ class EnsembleModel(Model):
         """
         x = self._one_row(x)
         (label,) = self._label_ids([label])
-        length = float(np.sqrt(row_squares(x)[0])) or 1.0
+        length = float(np.sqrt(squares(x)[0])) or 1.0
         scale = np.array([1 / length if member.normalize else 1.0 for member in self.members])
         features, weights, _ = self._combined_weights(int(label), scale)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))

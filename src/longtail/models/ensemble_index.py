@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import numpy as np
-import scipy.sparse as sp
 
 from longtail.compiled import frozen
-from longtail.matrix import normalize_rows
+from longtail.hybrid import Rows
 from longtail.models.base import Model
 from longtail.models.batch import Batch, PairIndex
 from longtail.models.ensemble_kernels import join_lists, weigh
@@ -65,11 +64,11 @@ class EnsembleIndex:
     depth: int
     rules: Rules | None
 
-    def top(self, X: sp.csr_array, k: int) -> TopK:
+    def top(self, X: Rows, k: int) -> TopK:
         """The k best candidates of every row of X."""
         return self.candidates(X, max(k, self.depth)).best(k)
 
-    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    def above(self, X: Rows, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The candidates that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         candidates = self.candidates(X, self.depth)
         candidates.settle(candidates.scores() > threshold - SLACK)
@@ -77,7 +76,7 @@ class EnsembleIndex:
         chosen = scores > threshold
         return labels[chosen], np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
 
-    def scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: np.ndarray) -> np.ndarray:
         """The scores of these labels, which need not be candidates, for every row: (rows, labels) float32."""
         scores = np.empty((X.shape[0], len(labels)), np.float32)
         size = max(1, SCORES_AT_ONCE // (len(self.members) * self.members[0].n_labels))
@@ -86,12 +85,17 @@ class EnsembleIndex:
             scores[start : start + size] = candidates.scores_of(labels)
         return scores
 
-    def candidates(self, X: sp.csr_array, depth: int) -> Candidates:
+    def candidates(self, X: Rows, depth: int) -> Candidates:
         """The candidates of every row of X."""
         used = [m for m, weight in enumerate(self.weights) if weight > 0] or range(len(self.members))
         members = [self.members[m] for m in used]
-        forms = {normalize: normalize_rows(X) if normalize else X for normalize in {m.normalize for m in members}}
-        batches = [cast(PairIndex, member.index).batch(forms[member.normalize]) for member in members]
+        batches = []
+        forms = {}  # members with the same form of rows share them
+        for member in members:
+            form = member.normalize, member.dense_columns is None
+            if form not in forms:
+                forms[form] = member._rows(X)
+            batches.append(cast(PairIndex, member.index).batch(forms[form]))
         depth = min(depth, self.members[0].n_labels if self.rules is None else self.rules.n_allowed)
         lists = [batch.top(depth) for batch in batches]
         weighed = [Weighed.of(member, self.weights[m]) for member, m in zip(members, used, strict=True)]

@@ -33,6 +33,7 @@ import scipy.sparse as sp
 
 from longtail.compiled import frozen
 from longtail.errors import InputError
+from longtail.hybrid import Rows
 from longtail.models import scan_kernels as scan
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.buckets import Buckets, LinearBuckets
@@ -130,7 +131,7 @@ class HashedModel(Model):
         index = BucketIndex(self.hashes, self.buckets, self.aggregate)
         return index if self.rules is None else RuledIndex(index, self.rules)
 
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
         ids = self._label_ids(labels)
         return self.index.scores(self._rows(X), ids)
@@ -153,7 +154,7 @@ class HashedModel(Model):
         used = np.flatnonzero(weights[:-1])
         return used, weights[used], self.bias * float(weights[-1])
 
-    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+    def explain(self, x: Rows, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` that count for or against `label` (a column number), largest share first.
 
         `score` is the score of the model. The contributions and the bias add up to the mean logit of the label's

@@ -138,8 +138,12 @@ class _Dispatch:
         progress: Callable[[float], None],
         failed: Callable[[int, int, str], None] | None,
     ) -> None:
-        self.engine, self.blocks, self.limits = engine, blocks, limits
-        self.expected, self.progress, self.failed = expected, progress, failed
+        self.engine = engine
+        self.blocks = blocks
+        self.limits = limits
+        self.expected = expected
+        self.progress = progress
+        self.failed = failed
         self.waiting = deque(sorted(range(len(blocks)), key=lambda key: -blocks[key].cost))
         self.running: dict[int, _Running] = {}
         self.attempts = [0] * len(blocks)
@@ -219,7 +223,9 @@ class _Dispatch:
         self.done += cost
         self.longest = max(self.longest, seconds)
         self.pace = max(self.pace, seconds / cost if cost > 0 else 0.0)
-        self.news, self.begun_any, self.reconnected = now, True, 0
+        self.news = now
+        self.begun_any = True
+        self.reconnected = 0
 
     def _failed(self, key: int, reason: str, error: BaseException | None) -> None:
         if isinstance(error, LongtailError) or (error is not None and self.failed is None):

@@ -55,7 +55,8 @@ class Reader:
 
     def wake(self) -> None:
         """Called when a request leaves the queue. Ends the pause if there is room for others."""
-        if self._resting is not None and self.service.pending <= ROOM * self.service.limits.max_queue:
+        has_room = self.service.pending <= ROOM * self.service.limits.max_queue and not self.service.full
+        if self._resting is not None and has_room:
             self._resting.cancel()
             self._begin()
 

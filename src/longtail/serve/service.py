@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 0.5  # share of `request_timeout` that a request may be expected to wait when it is admitted
 TICK = 0.25  # seconds between two checks of all connections
 Handler = Callable[["Service", Request], Awaitable[Response]]
 
@@ -208,8 +209,9 @@ class Service:
 
     @property
     def full(self) -> bool:
-        """Whether no further request may wait to be scored."""
-        return self.pending >= self.limits.max_queue
+        """Whether no further request may wait to be scored: there are too many, or the last would wait too long."""
+        too_long = PATIENCE * self.limits.request_timeout
+        return self.pending >= self.limits.max_queue or self.batcher.backlog > too_long
 
     def model(self, request: Request) -> ServedModel:
         """Return the model that the path names. It is looked up in the table of models, never on disk."""

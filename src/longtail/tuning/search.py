@@ -42,7 +42,7 @@ MIN_ROWS = 500  # least number of training rows of the first step
 FINALISTS = 3  # least number of candidates in a step, if the budget allows
 GROUPS = 20  # groups of held-out rows
 GROUP_ROWS = 10  # least number of rows of a group
-HOPELESS = 2.0  # a candidate that is so many standard errors behind is not trained again
+HOPELESS = 2.0  # a candidate that is this many standard errors behind is not trained again
 Candidate = tuple[str, dict[str, Any]]
 
 

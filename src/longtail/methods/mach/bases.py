@@ -264,7 +264,7 @@ class LogisticBuckets:
     """
 
     def __init__(self, model: LinearModel, seen: np.ndarray, n_iter: int, *, normalized: bool) -> None:
-        self.coef_ = model.W[:, : model.n_features]
+        self.coef_ = model.all_weights()[:, : model.n_features]
         constant = model.W[:, model.n_features :].toarray().ravel() if model.bias > 0 else np.zeros(model.n_labels)
         self.intercept_ = np.where(seen, model.bias * constant, NEVER)
         self.classes_ = np.arange(model.n_labels)

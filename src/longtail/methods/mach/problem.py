@@ -167,5 +167,7 @@ class MachProblem(RepetitionProblem):
         return of_repetitions(self, n_threads)
 
     def buckets_of(self, parts: list[Part]) -> LinearBuckets:
-        n_buckets, bias, link = self.hashes.n_buckets, self.data.descent.bias, self.data.link
+        n_buckets = self.hashes.n_buckets
+        bias = self.data.descent.bias
+        link = self.data.link
         return LinearBuckets.joined([LinearBuckets.from_arrays(part.arrays, n_buckets, bias, link) for part in parts])

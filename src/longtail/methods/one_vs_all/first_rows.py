@@ -19,7 +19,7 @@ from longtail.methods.one_vs_all.inputs import LabelRows, Samples
 
 MIN_FIRST_ROWS = 100  # the first working set has the positives, and up to this number of other rows,
 FIRST_ROWS_PER_POSITIVE = 4  # or this number per positive if that is more;
-MIN_SPARE_ROWS = 100  # the index finds as many spare rows, at least this number
+MIN_SPARE_ROWS = 400  # the index finds as many spare rows, at least this number
 SPARE_SHARE = 0.01  # and this share of all rows: to score them costs about a quarter of a label's share of a pass
 MIN_ROWS_OF_PASS = 200  # a first working set that takes a pass has no spare rows, and at least this number
 RARE = 0.05  # share of rows that a feature of the index may occur in

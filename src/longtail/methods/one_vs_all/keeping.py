@@ -45,7 +45,7 @@ def kept_part(
     tol : the gap that a label may have, or the growth of the gap for a record of Newton's method
     """
     old = np.flatnonzero(~touched[: model.n_labels])
-    W = model.W
+    W = model.all_weights()
     n_iter, status = record.n_iter, record.status
     figures = np.full((model.n_labels, len(FIGURES)), np.nan)
     if len(status) == model.n_labels and set(FIGURES) <= set(record.figures):
