@@ -230,8 +230,11 @@ class _Writer:
             )
 
     def _vectors(self, X: Any, pairs: Any) -> None:
+        from longtail.hybrid import as_csr
+
         def content() -> bytes:
-            return b"".join(part.tobytes() for part in (X.indptr - X.indptr[0], X.indices, X.data))
+            rows = as_csr(X)
+            return b"".join(part.tobytes() for part in (rows.indptr - rows.indptr[0], rows.indices, rows.data))
 
         self._write(X.shape[0], content, lambda: X, None, pairs)
 
