@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from longtail.cli.partial import Target
     from longtail.cli.progress import Step
-    from longtail.cli.writing import Encoder, Row
+    from longtail.cli.writing import Row, RowEncoder
     from longtail.data.text import Record
     from longtail.models import Model as AnyModel
     from longtail.topk import TopK
@@ -152,7 +152,7 @@ class _Writer:
         self,
         model: AnyModel,
         target: Target,
-        form: Encoder,
+        form: RowEncoder,
         shown: Step,
         k: int,
         threshold: bool,

@@ -55,11 +55,7 @@ class TextFeatures(TextPipeline, TransformerMixin, BaseEstimator):  # type: igno
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the term of each column, as an array of strings. Only for kind="tfidf". `input_features` is
         ignored."""
-        self._check_fitted()
-        names = list(self._terms.names or ())
-        if self._dense is not None:
-            names += [f"{self._dense.encoder.name} {number}" for number in range(self._dense.encoder.n_dims)]
-        return np.array(names, dtype=object)
+        return np.array(self.column_names(), dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_fitted()

@@ -92,6 +92,18 @@ class TextPipeline:
         words = self._terms.transform(texts)
         return words if self._dense is None else HybridRows(words, self._dense.transform(texts))
 
+    def column_names(self) -> list[str] | None:
+        """Return the name of each column: its term, or the encoder and a number. None if terms are hashed."""
+        self._check_fitted()
+        if self._terms.names is None:
+            return None
+        dense = (
+            []
+            if self._dense is None
+            else [f"{self._dense.encoder.name} {j}" for j in range(self._dense.encoder.n_dims)]
+        )
+        return [*self._terms.names, *dense]
+
     def encoder_of_column(self, column: int) -> str | None:
         """Return the name of the encoder that makes this column, or None for a column of words."""
         return self._dense.encoder.name if self._dense is not None and column >= self._terms.n_columns else None

@@ -303,8 +303,8 @@ class Model(ABC):
     def _feature_names(self) -> Sequence[str] | None:
         if self.feature_names is not None:
             return self.feature_names
-        names = getattr(self.text_features, "get_feature_names_out", None)  # absent if features are hashed
-        return None if names is None else list(names())
+        names = getattr(self.text_features, "column_names", None)
+        return None if names is None else names()
 
     def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         ids = np.asarray(labels)
