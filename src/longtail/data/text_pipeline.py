@@ -97,12 +97,10 @@ class TextPipeline:
         self._check_fitted()
         if self._terms.names is None:
             return None
-        dense = (
-            []
-            if self._dense is None
-            else [f"{self._dense.encoder.name} {j}" for j in range(self._dense.encoder.n_dims)]
-        )
-        return [*self._terms.names, *dense]
+        if self._dense is None:
+            return self._terms.names
+        encoder = self._dense.encoder
+        return [*self._terms.names, *(f"{encoder.name} {number}" for number in range(encoder.n_dims))]
 
     def encoder_of_column(self, column: int) -> str | None:
         """Return the name of the encoder that makes this column, or None for a column of words."""
