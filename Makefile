@@ -13,7 +13,7 @@ OLDEST  ?= python3.11  # the lowest declared versions have no wheels for newer i
 CLEAN   := .venv-dist
 DATA    ?= $(LONGTAIL_DATA)
 PAPERS  := memoir one_vs_all tree pd_sparse mach
-TOOLS   := pytest pytest-xdist hypothesis pandas polars pyarrow  # enough for the tests of the library itself
+TOOLS   := pytest pytest-xdist hypothesis pandas polars pyarrow tokenizers safetensors  # enough for the tests of the library itself
 INSTALL := -m pip install --quiet --disable-pip-version-check
 PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
