@@ -307,7 +307,7 @@ def test_the_command_line_trains_predicts_evaluates_inspects_and_explains(tmp_pa
 
     def say(*words):
         result = CliRunner().invoke(app, [str(word) for word in words], prog_name="longtail")
-        assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+        assert result.exit_code == 0, result.stderr  # stderr has the plan, and says if kernels are compiled
         return result.stdout
 
     model = tmp_path / "model"
