@@ -89,5 +89,5 @@ def show(rows: Rows, folder: Path) -> str:
         "that have one of them. Passes over the rows of the node per classifier (Newton steps); no accuracy is measured.\n\n"
         f"{table(['data', 'level', 'rows', *STARTS, 'zero / msi'], lines)}\n\n"
         f"MSI saves a factor of {min(ratios):.1f} to {max(ratios):.1f} against `zero` here. The paper leaves this to future work. "
-        "Bucket classifiers, its other proposal, are on the page of [MACH](mach.md)."
+        "Its other proposal, bucket classifiers, is an experiment of [MACH](mach.md)."
     )

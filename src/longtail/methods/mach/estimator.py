@@ -209,6 +209,8 @@ class Mach(ExtremeClassifier):
             B, if it is given. Without it and without a memory budget, B is 32, as in the paper.
         weights : {"int8", "float32"}, default="int8"
 
+        Examples
+        --------
         >>> print(Mach.suggest_sizes(105_033, 422_713, n_buckets=32))  # doctest: +NORMALIZE_WHITESPACE
         n_buckets=32, n_repetitions=9: at most 122.7 MB as int8 (one-vs-all: 1,447.6 times as much), 487.0 MB per
         training thread, 121,741,344 multiplications and 945,297 lookups per prediction, probability that some two
