@@ -47,6 +47,7 @@ def test_settings_are_plain_values_of_resolved_parameters():
     assert settings["lam"] == pytest.approx([0.02, 0.2])
     assert settings["max_iter"] == 100
     assert settings["early_stopping"] is True
+    assert (settings["path"], settings["post_solve"]) == ("probe:rows=4000,passes=2", "auto:passes=1")
     assert problem(validation_fraction=0.01).settings["early_stopping"] is False  # too few rows to hold out
 
 

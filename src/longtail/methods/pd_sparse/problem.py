@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from longtail.errors import InputError
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
+from longtail.methods.pd_sparse.stage_options import PathStage, PostSolve
 from longtail.methods.pd_sparse.stages import StagedTraining, ValidationRows, pass_figures
 from longtail.methods.problem import Block, CoupledProblem, Part
 from longtail.parallel import Work
@@ -38,7 +39,10 @@ class PDSparseParameters(NamedTuple):
     early_stopping: bool
     validation_fraction: float
     n_iter_no_change: int
-    post_solve: bool
+    path: PathStage
+    post_solve: PostSolve
+    refit: bool
+    batch_size: int
     bias: float
     seed: int
     repeat: int | None = None  # if given: train this many passes with the only C and lam, without held-out rows
@@ -69,7 +73,10 @@ class PDSparseProblem(CoupledProblem):
             "early_stopping": bool(self.held_out),
             "validation_fraction": parameters.validation_fraction,
             "n_iter_no_change": parameters.n_iter_no_change,
-            "post_solve": parameters.post_solve,
+            "path": str(parameters.path),
+            "post_solve": str(parameters.post_solve),
+            "refit": parameters.refit,
+            "batch_size": parameters.batch_size,
             "bias": parameters.bias,
             "seed": parameters.seed,
         }
@@ -84,7 +91,7 @@ class PDSparseProblem(CoupledProblem):
 
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
-            solver = FrankWolfe(self.samples, self.search, deepcopy(self._rng), team)
+            solver = FrankWolfe(self.samples, self.search, deepcopy(self._rng), team, self.parameters.batch_size)
             training = StagedTraining(
                 solver,
                 self.training,
@@ -94,14 +101,14 @@ class PDSparseProblem(CoupledProblem):
                 tol=self.parameters.tol,
                 work=work,
             )
-            if self.parameters.repeat is None:
-                training.run(self.pairs, post_solve=self.parameters.post_solve)
+            how = self.parameters
+            if how.repeat is None:
+                training.run(self.pairs, how.path, post_solve=how.post_solve, refit=how.refit)
             else:
-                training.run_as_before(
-                    self.pairs[0], passes=self.parameters.repeat, post_solve=self.parameters.post_solve
-                )
+                training.run_as_before(self.pairs[0], passes=how.repeat, post_solve=how.post_solve)
         C, lam = training.chosen
-        figures = {"C": np.array([C]), "lam": np.array([lam]), **pass_figures(training.history)}
+        chosen = {"C": np.array([C]), "lam": np.array([lam]), "post_solved": np.array([training.post_solved])}
+        figures = {**chosen, **pass_figures(training.history)}
         return self.part(solver.W(), training.status, training.n_iter, figures)
 
 
