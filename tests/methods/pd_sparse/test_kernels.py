@@ -11,7 +11,7 @@ from longtail import parallel
 from longtail.methods.pd_sparse import frank_wolfe_kernels, search_kernels, table_kernels
 from longtail.methods.pd_sparse import update_kernels as kernels
 from longtail.methods.pd_sparse.frank_wolfe import LabelledRows
-from longtail.methods.pd_sparse.mini_batch import Batch, Members, Moves, Scratch
+from longtail.methods.pd_sparse.mini_batch import Batch, Columns, Members, Moves, Scratch
 from longtail.methods.pd_sparse.weights import WeightTables, shares_of
 from tests.methods.one_vs_all.problems import random_problem, text_like
 from tests.methods.pd_sparse import reference as ref
@@ -260,7 +260,10 @@ def test_a_batch_is_solved_row_by_row(lam, n_rows):
             Moves.of(len(rows), 9 * len(rows)),
             Scratch.of(len(rows), 9, 8, 6),
         )
-        kernels.score_rows(rows, 0, len(rows), samples.X, found, solver.members, np.float32(lam), solver.weights, batch)
+        kernels.score_rows(
+            rows, 0, len(rows), samples.X, found, solver.members, np.float32(lam), solver.weights, batch,
+            Columns.of(8, X.nnz),
+        )  # fmt: skip
         solver.members.reserve(18 * len(rows))
         work = frank_wolfe_kernels.solve_rows(
             rows, samples.X, samples.squares, samples.n_positive, C, solver.weights.part_width, solver.members, batch,
@@ -272,6 +275,24 @@ def test_a_batch_is_solved_row_by_row(lam, n_rows):
         solver._apply(rows, moves, np.float32(lam))
         np.testing.assert_allclose(dense_alphas(solver), wanted, atol=1e-5)
         np.testing.assert_allclose(dense_tables(solver), dense_X.T @ wanted, atol=1e-5)
+
+
+def test_entries_are_sorted_by_feature_and_then_by_row():
+    X, Y = random_problem(3, n=12, d=8)
+    samples, columns = make(X, Y).samples, Columns.of(8, X.nnz)
+    rows = np.array([7, 2, 9, 4, 1], np.uint32)
+    for begin, end in ((0, 5), (1, 4), (2, 2)):
+        n = kernels.by_feature(rows, begin, end, samples.X, columns)
+        wanted = [
+            (j, r, X[[rows[r]], [j]].item()) for j in range(8) for r in range(begin, end) if X[[rows[r]], [j]].item()
+        ]
+        found = [
+            (int(columns.feature[f]), int(columns.row[e]), float(columns.x[e]))
+            for f in range(n)
+            for e in range(columns.first[f], columns.first[f + 1])
+        ]
+        assert found == wanted
+        assert not columns.count.any()
 
 
 @given(st.integers(0, 1000))

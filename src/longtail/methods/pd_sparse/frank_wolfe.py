@@ -48,7 +48,7 @@ from longtail import parallel
 from longtail.compiled import csr_parts, frozen
 from longtail.matrix import row_squares
 from longtail.methods.pd_sparse import frank_wolfe_kernels, update_kernels
-from longtail.methods.pd_sparse.mini_batch import Batch, Members, Moves, Scratch
+from longtail.methods.pd_sparse.mini_batch import Batch, Columns, Members, Moves, Scratch
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
 from longtail.methods.pd_sparse.table_kernels import sum_of_alphas
@@ -138,10 +138,12 @@ class FrankWolfe:
         self.rng = rng
         self.team = team
         self.batch_size = batch_size
-        widest = int(np.diff(samples.X[2].view(np.int64)).max(initial=0))
+        self.lengths = np.diff(samples.X[2].view(np.int64))
+        widest = int(self.lengths.max(initial=0))
         self.scores = [np.zeros(samples.n_labels, np.float32) for _ in range(team.size)]  # one buffer per thread
         self.factors = [np.empty(widest, np.float32) for _ in range(team.size)]
         self._space: tuple[Batch, Moves, Scratch] | None = None
+        self._columns = [Columns.of(samples.n_features, 0) for _ in range(team.size)]
         self.start(1.0, 0.0)
 
     def start(self, C: float, lam: float) -> None:
@@ -210,8 +212,9 @@ class FrankWolfe:
                     self.scores[thread], self.factors[thread], np.empty(self.returned, np.float32), found[share],
                 )  # fmt: skip
             update_kernels.score_rows(
-                rows, share.start, share.stop, self.samples.X, found, self.members, lam, self.weights, batch
-            )
+                rows, share.start, share.stop, self.samples.X, found, self.members, lam, self.weights, batch,
+                self._columns_for(rows[share], thread),
+            )  # fmt: skip
             return float(work)
 
         searching = sum(self.team.run(look, range(self.team.size)))
@@ -236,32 +239,33 @@ class FrankWolfe:
             space = self._space = (Batch.of(n_rows, width), Moves.of(n_rows, n_rows * width), scratch)
         return space
 
+    def _columns_for(self, rows: np.ndarray, thread: int) -> Columns:
+        """Arrays for the entries of these rows. They are used again."""
+        size = int(self.lengths[rows].sum())
+        if len(self._columns[thread].x) < size:
+            self._columns[thread] = Columns.of(self.samples.n_features, size + size // 4)
+        return self._columns[thread]
+
     def _apply(self, rows: np.ndarray, moves: Moves, lam: np.float32) -> None:
         """Change V and W by the moves of these rows. Threads take groups of shards."""
+        columns = self._columns_for(rows, 0)
+        n_features = update_kernels.by_feature(rows, 0, len(rows), self.samples.X, columns)
         n_groups = min(update_kernels.SHARDS, 2 * self.team.size if self.team.size > 1 else 1)
         ends = [update_kernels.SHARDS * group // n_groups for group in range(n_groups + 1)]
-        begun = [np.zeros(3, np.int64) for _ in range(n_groups)]
+        begun = [0] * n_groups
 
-        def change(group: int) -> int:
-            status = update_kernels.apply_moves(
-                rows,
-                self.samples.X,
-                ends[group],
-                ends[group + 1],
-                lam,
-                self.selected,
-                self.weights,
-                moves,
-                begun[group],
+        def change(group: int) -> tuple[int, int]:
+            begun[group], status, shard = update_kernels.apply_moves(
+                begun[group], n_features, ends[group], ends[group + 1], lam, self.selected, self.weights, moves, columns
             )
-            return int(status)
+            return status, shard
 
         unfinished = list(range(n_groups))
         while unfinished:
-            statuses = dict(zip(unfinished, self.team.run(change, unfinished), strict=True))
-            unfinished = [group for group, status in statuses.items() if status != update_kernels.DONE]
+            ended = dict(zip(unfinished, self.team.run(change, unfinished), strict=True))
+            unfinished = [group for group, (status, _) in ended.items() if status != update_kernels.DONE]
             for group in unfinished:
-                self.weights.grow(statuses[group], int(begun[group][2]))
+                self.weights.grow(*ended[group])
 
     def _rebuild(self, visited: int) -> None:
         self.visits += visited

@@ -101,6 +101,26 @@ class Moves(NamedTuple):
         )
 
 
+class Columns(NamedTuple):
+    """The entries of some rows, sorted by feature: those of the f-th feature at first[f] .. first[f + 1]."""
+
+    count: np.ndarray  # (features of X,) zero, except while entries are sorted
+    feature: np.ndarray
+    first: np.ndarray
+    row: np.ndarray  # position of the row in the batch
+    x: np.ndarray
+
+    @classmethod
+    def of(cls, n_features: int, n_entries: int) -> Self:
+        return cls(
+            count=np.zeros(n_features, np.int64),
+            feature=np.zeros(n_entries, np.uint32),
+            first=np.zeros(n_entries + 1, np.int64),
+            row=np.zeros(n_entries, np.int64),
+            x=np.zeros(n_entries, np.float32),
+        )
+
+
 class Scratch(NamedTuple):
     """Working space for the rows of a mini-batch, one after the other."""
 

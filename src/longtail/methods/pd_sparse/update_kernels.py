@@ -1,8 +1,9 @@
 """Compiled loops over the tables of V and the lists of W: scores of active labels, and the moves of a mini-batch.
 
-`weights`, `members`, `batch` and `moves` are WeightTables of weights.py and Members, Batch and Moves of mini_batch.py.
-Features are divided into SHARDS shards. A shard has its own space in the arrays, so that threads can change the tables
-of different shards at the same time.
+`weights` is a WeightTables of weights.py; `members`, `batch`, `moves` and `columns` are Members, Batch, Moves and Columns
+of mini_batch.py. A batch is processed feature by feature, because the table of a feature then stays in the cache for
+all rows that have the feature. Features are divided into SHARDS shards. A shard has its own space in the arrays, so
+that threads can change the tables of different shards at the same time.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def bits_of(mask):
 @kernel
 def shard_of(j):
     """The shard of feature j."""
-    return np.int64(j) % SHARDS
+    return np.int64(j % np.uint32(SHARDS))
 
 
 @kernel
@@ -156,11 +157,14 @@ def change_feature(weights, j, x, first, last, lam, selected, moves):
     """
     slots = weights.slots
     entries = weights.entries
+    labels = moves.label
+    parts = moves.part
+    steps = moves.step
     start = weights.start[j]
     mask = weights.mask[j]
     row = weights.row_of[j]
     for move in range(first, last):
-        label = moves.label[move]
+        label = labels[move]
         slot = find(slots, start, mask, label)
         if slots[slot].label == EMPTY:
             if selected:
@@ -168,38 +172,38 @@ def change_feature(weights, j, x, first, last, lam, selected, moves):
             slot = insert(weights, j, label)
             start = weights.start[j]
             mask = weights.mask[j]
-        v = slots[slot].v + np.float32(moves.step[move] * x)
+        v = slots[slot].v + np.float32(steps[move] * x)
         slots[slot].v = v
         w = prox(v, lam)
         at = slots[slot].at
         if row != NOWHERE:
             weights.rows[row, label] = w
         elif at != NOWHERE:
-            entries[weights.list_start[j, moves.part[move]] + np.uint64(at)].w = w
+            entries[weights.list_start[j, parts[move]] + np.uint64(at)].w = w
         elif w != np.float32(0.0):
-            slots[slot].at = append_entry(weights, j, moves.part[move], label, w)
+            slots[slot].at = append_entry(weights, j, parts[move], label, w)
 
 
 @kernel
 def space_for(weights, j, n):
     """Return DONE if n labels can be added to feature j, otherwise which array is too small."""
-    room = weights.room[shard_of(j)]
-    slots = room[SLOTS]
+    shard = shard_of(j)
+    slots = weights.room[shard, SLOTS]
     size = np.int64(weights.mask[j]) + 1
     while not has_room(weights.filled[j] + np.uint32(n), size - 1, weights.K):
         size *= 2
         slots += np.uint64(size)
-    if slots > room[SLOTS_END]:
+    if slots > weights.room[shard, SLOTS_END]:
         return MORE_SLOTS
-    entries = room[ENTRIES]
+    entries = weights.room[shard, ENTRIES]
     if weights.row_of[j] == NOWHERE:
         for part in range(weights.list_size.shape[1]):
-            size = np.int64(weights.list_size[j, part])
-            space = np.int64(weights.list_room[j, part])
-            while size + n > space:
-                space = max(4, 2 * space)
-                entries += np.uint64(space)
-    return MORE_ENTRIES if entries > room[ENTRIES_END] else DONE
+            needed = min(np.int64(weights.list_size[j, part]) + n, weights.part_width)
+            room = np.int64(weights.list_room[j, part])
+            while needed > room:
+                room = max(4, 2 * room)
+                entries += np.uint64(room)
+    return MORE_ENTRIES if entries > weights.room[shard, ENTRIES_END] else DONE
 
 
 # --- a mini-batch ----------------------------------------------------------------------------------------------------
@@ -226,54 +230,82 @@ def activate(i, found, members, labels, alpha):
 
 
 @kernel
-def score_active(X, i, labels, weights, lam, z):
-    """z[a] = <w_k, x_i> of the active labels, from the tables."""
+def by_feature(rows, begin, end, X, columns):
+    """Sort the entries of the rows begin .. end by feature. Those of a feature keep the order of the rows. Returns the
+    number of features. columns.count is zero before and after."""
     X_data, X_indices, X_indptr = X
-    slots = weights.slots
-    z[:] = 0.0
-    for p in range(X_indptr[i], X_indptr[i + np.uint32(1)]):
-        j = X_indices[p]
-        x = X_data[p]
-        table = weights.start[j]
-        mask = weights.mask[j]
-        for a in range(len(labels)):
-            z[a] += x * prox(slots[find(slots, table, mask, labels[a])].v, lam)
-
-
-@kernel
-def score_rows(rows, begin, end, X, found, members, lam, weights, batch):
-    """Step 3 of Algorithm 1 for the rows begin .. end of a batch: their active labels with the found ones, and the
-    scores of these labels."""
+    count = columns.count
+    features = columns.feature
+    n = 0
     for r in range(begin, end):
-        n = activate(rows[r], found[r], members, batch.labels[r], batch.alpha[r])
-        batch.size[r] = n
-        score_active(X, rows[r], batch.labels[r, :n], weights, lam, batch.z[r, :n])
+        for p in range(X_indptr[rows[r]], X_indptr[rows[r] + np.uint32(1)]):
+            if count[X_indices[p]] == 0:
+                features[n] = X_indices[p]
+                n += 1
+            count[X_indices[p]] += 1
+    features[:n].sort()
+    total = 0
+    for f in range(n):
+        size = count[features[f]]
+        columns.first[f] = total
+        count[features[f]] = total  # from here on, the place of the next entry
+        total += size
+    columns.first[n] = total
+    for r in range(begin, end):
+        for p in range(X_indptr[rows[r]], X_indptr[rows[r] + np.uint32(1)]):
+            at = count[X_indices[p]]
+            columns.row[at] = r
+            columns.x[at] = X_data[p]
+            count[X_indices[p]] = at + 1
+    for f in range(n):
+        count[features[f]] = 0
+    return n
 
 
 @kernel
-def apply_moves(rows, X, low, high, lam, selected, weights, moves, at):
-    """Step 6 of Algorithm 1 for the features of the shards low .. high: V and W after the moves of a batch.
+def score_rows(rows, begin, end, X, found, members, lam, weights, batch, columns):
+    """Step 3 of Algorithm 1 for the rows begin .. end of a batch: their active labels with the found ones, and the
+    scores z = <w_k, x> of these labels. A score sums the features in their order, whatever the other rows."""
+    slots = weights.slots
+    z = batch.z
+    labels = batch.labels
+    sizes = batch.size
+    for r in range(begin, end):
+        sizes[r] = activate(rows[r], found[r], members, labels[r], batch.alpha[r])
+        z[r, : sizes[r]] = 0.0
+    for f in range(by_feature(rows, begin, end, X, columns)):
+        table = weights.start[columns.feature[f]]
+        mask = weights.mask[columns.feature[f]]
+        for e in range(columns.first[f], columns.first[f + 1]):
+            r = columns.row[e]
+            x = columns.x[e]
+            for a in range(sizes[r]):
+                z[r, a] += x * prox(slots[find(slots, table, mask, labels[r, a])].v, lam)
 
-    Begins at entry at[1] of row at[0]. Returns DONE, or which array is too small: then `at` says where to go on, and
-    at[2] is the shard that needs space. A v sums its moves in the order of the rows, whatever the shards.
+
+@kernel
+def apply_moves(begin, end, low, high, lam, selected, weights, moves, columns):
+    """Step 6 of Algorithm 1 for the features begin .. end of `columns` that belong to the shards low .. high: V and W
+    after the moves of a batch.
+
+    Returns the number of features that are done, DONE or which array is too small for the next feature, and its shard.
+    A v sums its moves in the order of the rows, whatever the shards.
     """
-    X_data, X_indices, X_indptr = X
-    for r in range(at[0], len(rows)):
-        first = moves.first[r]
-        last = moves.first[r + 1]
-        start = X_indptr[rows[r]]
-        if first < last:
-            for p in range(start + np.uint64(at[1]), X_indptr[rows[r] + np.uint32(1)]):
-                j = X_indices[p]
-                shard = shard_of(j)
-                if shard < low or shard >= high:
-                    continue
-                status = DONE if selected else space_for(weights, j, last - first)
-                if status != DONE:
-                    at[0] = r
-                    at[1] = p - start
-                    at[2] = shard
-                    return status
-                change_feature(weights, j, X_data[p], first, last, lam, selected, moves)
-        at[1] = 0
-    return DONE
+    firsts = moves.first
+    rows = columns.row
+    for f in range(begin, end):
+        j = columns.feature[f]
+        shard = shard_of(j)
+        if shard < low or shard >= high:
+            continue
+        n = 0
+        for e in range(columns.first[f], columns.first[f + 1]):
+            n += firsts[rows[e] + 1] - firsts[rows[e]]
+        if n == 0:
+            continue
+        status = DONE if selected else space_for(weights, j, n)
+        if status != DONE:
+            return f, status, shard
+        for e in range(columns.first[f], columns.first[f + 1]):
+            change_feature(weights, j, columns.x[e], firsts[rows[e]], firsts[rows[e] + 1], lam, selected, moves)
+    return end, DONE, 0
