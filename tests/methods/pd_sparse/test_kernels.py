@@ -272,7 +272,11 @@ def test_a_batch_is_solved_row_by_row(lam, n_rows):
         assert work >= moves.first[-1]
         assert (scratch.chain == frank_wolfe_kernels.NO_MOVE).all()
         assert not scratch.dense.any()
-        solver._apply(rows, moves, np.float32(lam))
+        columns = Columns.of(8, X.nnz)
+        n = kernels.by_feature(rows, 0, len(rows), samples.X, columns)
+        for low, high in ((0, 3), (3, 8)):
+            ended = kernels.apply_moves(0, n, low, high, np.float32(lam), False, solver.weights, moves, columns)
+            assert ended[:2] == (n, kernels.DONE)
         np.testing.assert_allclose(dense_alphas(solver), wanted, atol=1e-5)
         np.testing.assert_allclose(dense_tables(solver), dense_X.T @ wanted, atol=1e-5)
 

@@ -104,7 +104,7 @@ class Moves(NamedTuple):
 class Columns(NamedTuple):
     """The entries of some rows, sorted by feature: those of the f-th feature at first[f] .. first[f + 1]."""
 
-    count: np.ndarray  # (features of X,) zero, except while entries are sorted
+    count: np.ndarray  # type: ignore[assignment]  # (features of X,) zero, except while entries are sorted
     feature: np.ndarray
     first: np.ndarray
     row: np.ndarray  # position of the row in the batch
