@@ -11,7 +11,7 @@ from longtail import parallel
 from longtail.methods.pd_sparse import frank_wolfe_kernels, search_kernels, table_kernels
 from longtail.methods.pd_sparse import update_kernels as kernels
 from longtail.methods.pd_sparse.frank_wolfe import LabelledRows
-from longtail.methods.pd_sparse.mini_batch import Batch, Columns, Members, Moves, Scratch
+from longtail.methods.pd_sparse.mini_batch import AlphaMoves, Batch, Columns, Members, Scratch
 from longtail.methods.pd_sparse.weights import WeightTables, shares_of
 from tests.methods.one_vs_all.problems import random_problem, text_like
 from tests.methods.pd_sparse import reference as ref
@@ -29,7 +29,7 @@ def members_of(X, Y):
 
 def moves_of(labels, steps, part_width):
     """The moves of a single row."""
-    moves = Moves.of(1, len(labels))
+    moves = AlphaMoves.of(1, len(labels))
     moves.first[1] = len(labels)
     moves.label[:], moves.step[:], moves.part[:] = labels, steps, np.asarray(labels) // part_width
     return moves
@@ -257,7 +257,7 @@ def test_a_batch_is_solved_row_by_row(lam, n_rows):
         rows, found = some.astype(np.uint32), np.tile(extra, (len(some), 1))
         batch, moves, scratch = (
             Batch.of(len(rows), 9),
-            Moves.of(len(rows), 9 * len(rows)),
+            AlphaMoves.of(len(rows), 9 * len(rows)),
             Scratch.of(len(rows), 9, 8, 6),
         )
         kernels.score_rows(
@@ -330,7 +330,7 @@ def test_tables_are_restored_from_alphas():
     solver.go_back(point)
     np.testing.assert_allclose(dense_tables(solver), X.toarray().T @ A, atol=1e-5)
     rows = np.arange(15, 30, dtype=np.uint32)
-    moves = Moves.of(15, int(solver.members.size[15:30].sum()))
+    moves = AlphaMoves.of(15, int(solver.members.size[15:30].sum()))
     frank_wolfe_kernels.all_members(rows, solver.weights.part_width, solver.members, moves)
     solver.weights = WeightTables.empty(50, 30, 2)
     solver._apply(rows, moves, np.float32(np.inf))

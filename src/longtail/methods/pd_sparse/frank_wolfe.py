@@ -48,7 +48,7 @@ from longtail import parallel
 from longtail.compiled import csr_parts, frozen
 from longtail.matrix import row_squares
 from longtail.methods.pd_sparse import frank_wolfe_kernels, update_kernels
-from longtail.methods.pd_sparse.mini_batch import Batch, Columns, Members, Moves, Scratch
+from longtail.methods.pd_sparse.mini_batch import AlphaMoves, Batch, Columns, Members, Scratch
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
 from longtail.methods.pd_sparse.table_kernels import sum_of_alphas
@@ -142,7 +142,7 @@ class FrankWolfe:
         widest = int(self.lengths.max(initial=0))
         self.scores = [np.zeros(samples.n_labels, np.float32) for _ in range(team.size)]  # one buffer per thread
         self.factors = [np.empty(widest, np.float32) for _ in range(team.size)]
-        self._space: tuple[Batch, Moves, Scratch] | None = None
+        self._space: tuple[Batch, AlphaMoves, Scratch] | None = None
         self._columns = [Columns.of(samples.n_features, 0) for _ in range(team.size)]
         self.start(1.0, 0.0)
 
@@ -230,13 +230,13 @@ class FrankWolfe:
         """The rows of a batch that a thread processes."""
         return slice(n_rows * thread // self.team.size, n_rows * (thread + 1) // self.team.size)
 
-    def _space_for(self, n_rows: int, width: int) -> tuple[Batch, Moves, Scratch]:
+    def _space_for(self, n_rows: int, width: int) -> tuple[Batch, AlphaMoves, Scratch]:
         """Arrays for a batch of this many rows with at most `width` active labels each. They are used again."""
         space = self._space
         if space is None or space[0].labels.shape[0] < n_rows or space[0].labels.shape[1] < width:
             width += width // 4
             scratch = Scratch.of(n_rows, width, self.samples.n_features, self.samples.n_labels)
-            space = self._space = (Batch.of(n_rows, width), Moves.of(n_rows, n_rows * width), scratch)
+            space = self._space = (Batch.of(n_rows, width), AlphaMoves.of(n_rows, n_rows * width), scratch)
         return space
 
     def _columns_for(self, rows: np.ndarray, thread: int) -> Columns:
@@ -246,7 +246,7 @@ class FrankWolfe:
             self._columns[thread] = Columns.of(self.samples.n_features, size + size // 4)
         return self._columns[thread]
 
-    def _apply(self, rows: np.ndarray, moves: Moves, lam: np.float32) -> None:
+    def _apply(self, rows: np.ndarray, moves: AlphaMoves, lam: np.float32) -> None:
         """Change V and W by the moves of these rows. Threads take groups of shards."""
         columns = self._columns_for(rows, 0)
         n_features = update_kernels.by_feature(rows, 0, len(rows), self.samples.X, columns)
@@ -285,7 +285,7 @@ class FrankWolfe:
         rows = np.arange(self.samples.n_samples, dtype=np.uint32)
         for some in parallel.ranges(len(rows), RESTORED):
             chosen = rows[some.start : some.stop]
-            moves = Moves.of(len(chosen), int(self.members.size[chosen].sum()))
+            moves = AlphaMoves.of(len(chosen), int(self.members.size[chosen].sum()))
             frank_wolfe_kernels.all_members(chosen, self.weights.part_width, self.members, moves)
             self._apply(chosen, moves, np.float32(np.inf))
         self.set_strength(point.C, point.lam)

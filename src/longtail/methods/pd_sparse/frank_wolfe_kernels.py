@@ -1,7 +1,7 @@
 """Compiled loops of a mini-batch: the projection of a row's dual variables, and the rows of the batch one by one.
 
-`members`, `batch`, `moves` and `scratch` are Members, Batch, Moves and Scratch of mini_batch.py. Labels are numbers
-from 0 to K - 1 that were drawn at random. Indices are unsigned. Scores are summed in float64.
+`members`, `batch`, `moves` and `scratch` are Members, Batch, AlphaMoves and Scratch of mini_batch.py. Labels are
+numbers from 0 to K - 1 that were drawn at random. Indices are unsigned. Scores are summed in float64.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def add_earlier_moves(r, rows, X, n, batch, moves, scratch):
     """z[r, a] += sum over the earlier rows s of the batch of step_sk <x_r, x_s>, where k is the a-th active label.
 
     The scores were computed with the weights from before the batch. This is what the moves of the earlier rows add to
-    them, as far as no weight is cut off at zero. Moves of a label are a chain that begins at scratch.chain[label].
+    them, as far as no weight is cut off at zero. AlphaMoves of a label are a chain that begins at scratch.chain[label].
     """
     X_data, X_indices, X_indptr = X
     start = X_indptr[rows[r]]

@@ -79,7 +79,7 @@ class Batch(NamedTuple):
         )
 
 
-class Moves(NamedTuple):
+class AlphaMoves(NamedTuple):
     """How alphas move: those of the r-th row of a mini-batch at first[r] .. first[r + 1]."""
 
     first: np.ndarray

@@ -108,7 +108,7 @@ class PDSparseProblem(CoupledProblem):
                 training.run_as_before(self.pairs[0], passes=how.repeat, post_solve=how.post_solve)
             W = solver.W()
         C, lam = training.chosen
-        chosen = {"C": np.array([C]), "lam": np.array([lam]), "post_solved": np.array([training.post_solved])}
+        chosen = {"C": np.array([C]), "lam": np.array([lam]), "post_solved": np.array([training.post_solved], np.uint8)}
         figures = {**chosen, **pass_figures(training.history)}
         return self.part(W, training.status, training.n_iter, figures)
 

@@ -141,7 +141,8 @@ class StagedTraining:
         self.solver.start(*pair)
         if not self.held_out:
             self._train_to_tolerance()
-            if post_solve.when == "always":
+            self.post_solved = post_solve.when == "always"
+            if self.post_solved:
                 self._post_solve(self.training, post_solve.passes)
             return
         best = self._train_while_better(self.max_iter - (refit and not from_zero), keep_best=not from_zero)

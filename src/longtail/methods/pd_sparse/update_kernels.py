@@ -1,6 +1,6 @@
 """Compiled loops over the tables of V and the lists of W: scores of active labels, and the moves of a mini-batch.
 
-`weights` is a WeightTables of weights.py. `members`, `batch`, `moves` and `columns` are Members, Batch, Moves and
+`weights` is a WeightTables of weights.py. `members`, `batch`, `moves` and `columns` are Members, Batch, AlphaMoves and
 Columns of mini_batch.py. A batch is processed feature by feature, because the table of a feature then stays in the
 cache for all rows that have the feature. Features are divided into SHARDS shards. A shard has its own space in the
 arrays, so that threads can change the tables of different shards at the same time.
