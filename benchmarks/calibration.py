@@ -1,25 +1,27 @@
-"""Probabilities, thresholds, tuning and ensembles on real data.
+"""Probabilities, thresholds and tuning on real data. ensembles.py measures ensembles.
 
-    python benchmarks/calibration.py FOLDER ... [--method one-vs-all ...] [--set C=1/3 ...]
-    python benchmarks/calibration.py FOLDER ... --ensemble one-vs-all:C=0.333,positive_weight=3 mach memoir
+    python benchmarks/calibration.py FOLDER ... [--method one-vs-all ...] [--set C=1/3 ...] [--rows N] [--kept FILE]
     python benchmarks/calibration.py FOLDER ... --tune 5
 
 A FOLDER holds `train.txt` and `test.txt` (plain, .gz or .xz) in Extreme Classification Repository format; `icd-10-cm`
 stands for the corpus of the demo. Everything is chosen on held-out training rows; all figures are of the test rows.
+--rows samples larger training data to N rows, and --kept keeps finished rows of the table, so that a later run
+continues.
 
-Methods: P@k before and after calibration, the expected calibration error of the 5 best labels (ECE@5), micro-F1 of
-`predict` before and after, the best micro-F1 that any threshold on the probabilities has on the test rows themselves,
-and CPU seconds of a fit without and with calibration. Kernels are compiled before; fits use one thread.
-Ensembles: P@k of every member and of the ensemble, and the time to predict of all members together and of the ensemble.
+Methods: P@k by score and by probability, the expected calibration error of the 5 best labels (ECE@5), micro-F1 of
+`predict` without and with a calibrator, and the best micro-F1 that any threshold on the probabilities has on the test
+rows themselves. --time adds CPU seconds of a fit without and with calibration, on one thread, after compilation.
 Tuning: P@k of plain and weighted one-vs-all and of what `tune` finds in a budget of N times a plain fit.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,53 +55,47 @@ def timed_fit(method: str, params: dict[str, Any], train: Any) -> tuple[Any, flo
     return clf, time.process_time() - start
 
 
-def method_row(folder: str, method: str, params: dict[str, Any], way: Any) -> list[Any]:
+def sampled(data: Any, most: int) -> Any:
+    if data.n_samples <= most:
+        return data
+    return data.select(np.sort(np.random.RandomState(0).permutation(data.n_samples)[:most]))
+
+
+def method_row(folder: str, method: str, params: dict[str, Any], options: Any) -> list[Any]:
     train, test = load(folder)
+    train = sampled(train, options.rows)
     warm_up(method, params)
-    plain, plain_cpu = timed_fit(method, params, train)
-    clf, cpu = timed_fit(method, {**params, "calibrate": way}, train)
-    before, after = plain.predict_topk(test.X, 5), clf.predict_topk(test.X, 5)
-    f1 = [metrics.set_metrics(test.Y, each.model_.predict_labels(test.X))["micro-F1"] for each in (plain, clf)]
+    clf, cpu = timed_fit(method, {**params, "calibrate": options.calibrate}, train)
     model = clf.model_
+    plain = replace(model, calibrator=None, thresholds=None)
+    before, after = plain.predict_topk(test.X, 5), model.predict_topk(test.X, 5)
+    f1 = [metrics.set_metrics(test.Y, each.predict_labels(test.X))["micro-F1"] for each in (plain, model)]
     candidates = model.predict_topk(test.X, model.calibrator.depth)
     rows = HeldOut.of(candidates, test.Y, model.calibrator.counts)
     best = reached(Thresholds("", micro_f1(rows, model.calibrator.counts)), rows)["f1"]
     name = " ".join([method, *(f"{key}={value:.3g}" for key, value in params.items())])
-    ratio = f"{plain_cpu:.1f} -> {cpu:.1f} ({cpu / plain_cpu:.2f})"
-    return [
-        Path(folder).name, name, precisions(test.Y, before), precisions(test.Y, after),
-        f"{metrics.calibration_error(test.Y, after):.4f}", *(f"{value:.3f}" for value in (*f1, best)), ratio,
+    found = [
+        f"{Path(folder).name} ({train.n_samples:,} rows)", name, precisions(test.Y, before), precisions(test.Y, after),
+        f"{metrics.calibration_error(test.Y, after):.4f}", *(f"{value:.3f}" for value in (*f1, best)),
     ]  # fmt: skip
+    if options.time:
+        _, plain_cpu = timed_fit(method, params, train)
+        found.append(f"{plain_cpu:.1f} -> {cpu:.1f} ({cpu / plain_cpu:.2f})")
+    return found
 
 
-def member(text: str) -> Any:
-    method, _, options = text.partition(":")
-    return METHODS[method](**dict(parameter(each) for each in options.split(",") if each))
-
-
-def predict_seconds(clf: Any, X: Any) -> float:
-    clf.predict_topk(X[:1], 5)
-    start = time.process_time()
-    clf.predict_topk(X, 5)
-    return time.process_time() - start
-
-
-def ensemble_rows(folder: str, members: list[str]) -> list[list[Any]]:
-    train, test = load(folder)
-    clf = lt.Ensemble([member(text) for text in members], n_jobs=1).fit(train)
-    rows, total = [], 0.0
-    for text, model in zip(members, clf.model_.members, strict=True):
-        model.predict_topk(test.X[:1], 5)  # builds the index
-        start = time.process_time()
-        top = model.predict_topk(test.X, 5, n_jobs=1)
-        seconds = time.process_time() - start
-        total += seconds
-        rows.append([Path(folder).name, text, precisions(test.Y, top), f"{seconds:.2f}"])
-    seconds = predict_seconds(clf, test.X)
-    weights = "ensemble " + " ".join(f"{weight:.2f}" for weight in clf.model_.weights)
-    top = clf.predict_topk(test.X, 5)
-    error = f"ECE@5 {metrics.calibration_error(test.Y, top):.4f}"
-    rows.append([Path(folder).name, f"{weights}, {error}", precisions(test.Y, top), f"{seconds:.2f} / {total:.2f}"])
+def method_rows(options: Any, params: dict[str, Any]) -> list[list[Any]]:
+    done = json.loads(options.kept.read_text()) if options.kept is not None and options.kept.exists() else {}
+    rows = []
+    for folder in options.folders:
+        for method in options.method or METHODS:
+            key = " ".join(map(str, [folder, method, params, options.calibrate, options.rows, options.time]))
+            if key not in done:
+                done[key] = method_row(folder, method, params, options)
+                sys.stderr.write(" ".join(map(str, done[key])) + "\n")
+                if options.kept is not None:
+                    options.kept.write_text(json.dumps(done, indent=1))
+            rows.append(done[key])
     return rows
 
 
@@ -122,24 +118,20 @@ def main() -> None:
     parser.add_argument("--method", action="append", help="default: all")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the method")
     parser.add_argument("--calibrate", default=True, help="how to hold rows out")
-    parser.add_argument("--ensemble", nargs="+", metavar="MEMBER", help="a method, or method:name=value,name=value")
+    parser.add_argument("--rows", type=int, default=10**9, help="sample larger training data to this many rows")
+    parser.add_argument("--kept", type=Path, metavar="FILE", help="keep finished rows there")
+    parser.add_argument("--time", action="store_true", help="also fit without calibration")
     parser.add_argument("--tune", type=float, metavar="N", help="budget in plain fits")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     params = dict(parameter(text) for text in options.set)
-    if options.ensemble:
-        header = ["data", "member", "P@1/3/5", "predict CPU s"]
-        rows = [row for folder in options.folders for row in ensemble_rows(folder, options.ensemble)]
-    elif options.tune:
+    if options.tune:
         header = ["data", "plain", "weighted", "tuned", "winner", "trials"]
         rows = [tuning_row(folder, options.tune) for folder in options.folders]
     else:
-        header = ["data", "method", "P before", "P after", "ECE@5", "F1 before", "F1", "best F1", "CPU s"]
-        rows = []
-        for folder in options.folders:
-            for method in options.method or METHODS:
-                rows.append(method_row(folder, method, params, options.calibrate))
-                sys.stderr.write(" ".join(map(str, rows[-1])) + "\n")
+        header = ["data", "method", "P by score", "P by probability", "ECE@5", "F1 score", "F1", "best F1"]
+        header += ["CPU s"] if options.time else []
+        rows = method_rows(options, params)
     sys.stdout.write(align(header, rows) + "\n")
 
 

@@ -1,12 +1,13 @@
-"""PD-Sparse on real data with default settings. The experiments of its paper are in benchmarks/papers/pd_sparse.py.
+"""PD-Sparse on real data, in the shape of its paper's tables, beside one-vs-all.
 
-    python benchmarks/pd_sparse.py table FOLDER ... [--json FILE]       time, size, precision, k_A, k_W
+    python benchmarks/pd_sparse.py table FOLDER ... [--json FILE]       Tables 1 to 3: time, size, precision, k_A, k_W
+    python benchmarks/pd_sparse.py curve FOLDER ... [--output DIR]      precision against size, beside OneVsAll's
     python benchmarks/pd_sparse.py growth FOLDER ... [--output DIR]     a pass against the number of labels, 1x to 8x
 
 Folders are the same as for quality.py. Every row of the table comes from a process of its own on one thread, with
-kernels compiled before the clock starts. Growth takes nested random subsets of the labels and the rows that have them,
-with C = 1. k_A is the mean number of active labels per row and k_W the mean number of weights per feature in use. Plots
-need the `plot` extra.
+kernels compiled before the clock starts. The curve uses the C that the defaults choose. Growth takes nested random
+subsets of the labels and the rows that have them, with C = 1. k_A is the mean number of active labels per row and k_W
+the mean number of weights per feature in use. Plots need the `plot` extra.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ import longtail as lt
 from longtail.methods.pd_sparse import STAGES
 from quality import load
 
+LAMS = (0.1, 0.05, 0.02, 0.01, 0.003)  # times C
+PRUNES = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4)
 COLUMNS = (
     "data", "N", "D", "K", "train CPU s", "peak MB", "model MB", "weights", "predict s", "P@1", "P@3", "P@5", "C",
     "lam", "passes", "k_A", "k_W",
@@ -90,6 +93,27 @@ def in_own_process(folder: str) -> dict[str, Any]:
     return row
 
 
+def curve(folder: str) -> list[dict[str, Any]]:
+    """Precision and size of both methods for several values of lam and prune."""
+    train, test = load(folder)
+    rows = []
+    C = lt.PDSparse(n_jobs=1, max_iter=1, post_solve=False).fit(train).C_
+    for share in LAMS:
+        clf = lt.PDSparse(C, lam=share * C, n_jobs=1, post_solve=False).fit(train)
+        rows.append({"method": "PDSparse", "knob": f"lam={share * C:g}", "weights": clf.model_.W.nnz})
+        rows[-1] |= precision(clf, test)
+        sys.stderr.write(f"{Path(folder).name} {rows[-1]}\n")
+    clf = lt.OneVsAll(prune=PRUNES[0]).fit(train)
+    for prune in PRUNES:
+        W = clf.model_.W.copy()
+        W.data[np.abs(W.data) < prune] = 0
+        W.eliminate_zeros()
+        clf.model_ = lt.LinearModel(W, clf.model_.n_features, clf.model_.bias, label_names=clf.classes_)
+        rows.append({"method": "OneVsAll", "knob": f"prune={prune:g}", "weights": W.nnz, **precision(clf, test)})
+        sys.stderr.write(f"{Path(folder).name} {rows[-1]}\n")
+    return [{"data": Path(folder).name, **row} for row in rows]
+
+
 def growth(folder: str, passes: int = 3) -> list[dict[str, Any]]:
     """The last of some passes at C = 1 over nested subsets of the labels."""
     train, _ = load(folder)
@@ -123,6 +147,21 @@ def growth(folder: str, passes: int = 3) -> list[dict[str, Any]]:
     return rows
 
 
+def plot_curve(rows: list[dict[str, Any]], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    figure = Figure(figsize=(5.5 * len(names), 4), layout="constrained")
+    for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names))), names, strict=True):
+        for method in ("PDSparse", "OneVsAll"):
+            own = [row for row in rows if row["data"] == name and row["method"] == method]
+            axes.plot([row["weights"] for row in own], [row["P@1"] for row in own], "o-", label=method)
+        axes.set(title=name, xlabel="weights", ylabel="P@1", xscale="log")
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)
+
+
 def plot_growth(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
@@ -140,7 +179,7 @@ def plot_growth(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "growth", "row"))
+    parser.add_argument("what", choices=("table", "curve", "growth", "row"))
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--output", type=Path, default=Path("bench-output"), help="where plots go")
@@ -154,10 +193,12 @@ def main() -> None:
         rows, columns = [in_own_process(folder) for folder in options.folders], list(COLUMNS)
     else:
         warm_up()
-        rows = [row for folder in options.folders for row in growth(folder)]
+        measure = curve if options.what == "curve" else growth
+        rows = [row for folder in options.folders for row in measure(folder)]
         columns = list(rows[0])
         options.output.mkdir(parents=True, exist_ok=True)
-        plot_growth(rows, options.output / "pd-sparse-growth.png")
+        draw = plot_curve if options.what == "curve" else plot_growth
+        draw(rows, options.output / f"pd-sparse-{options.what}.png")
     sys.stdout.write(align(columns, [[row.get(column, "") for column in columns] for row in rows]) + "\n")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")

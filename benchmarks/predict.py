@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 import longtail as lt
-from longtail.compiled import csr_parts
 from longtail.models import LinearModel
 from longtail.models import index_kernels as kernels
 
@@ -61,7 +60,7 @@ def seconds(action: Callable[[], Any]) -> float:
 def by_estimate(model: LinearModel, X: Any, k: int) -> float:
     k = min(k, model.n_labels)
     out = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
-    return kernels.top_rows(csr_parts(X), model.index, *model.index._buffers(X), *out) / max(1, X.shape[0])
+    return kernels.top_rows(model.index.rows(X), model.index, *model.index._buffers(X), *out) / max(1, X.shape[0])
 
 
 def measure(model: LinearModel, X: Any, k: int, mode: str, threads: int, runs: int) -> dict[str, Any]:

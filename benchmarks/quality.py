@@ -48,7 +48,7 @@ def load(folder: str) -> tuple[Any, Any]:
 def one_class_per_row(train: Any, test: Any, n_classes: int | None = None) -> tuple[Any, Any, Any, Any]:
     """X, y and the X, y of the test rows. The class of a row is its first label, and rows without labels are left out.
 
-    `n_classes` keeps the rows of so many most frequent classes.
+    `n_classes` keeps the rows of this number of most frequent classes.
     """
     import numpy as np
 

@@ -33,7 +33,6 @@ def main() -> None:
     run("parse.py")
     run("quality.py", *options.folders, "--json", str(output / "quality.json"))
     run("predict.py")
-    run("starts.py", *options.folders, "--labels", "600", "--plots", str(output))
     run("mach.py", "predict")
     for what in ("grid", "speed"):
         run("mach.py", what, *options.folders)
@@ -43,6 +42,7 @@ def main() -> None:
         run("growth.py", *options.folders)
         run("mach.py", "optimisers", *options.folders[:1])
         run("pd_sparse.py", "table", *options.folders, "--json", str(output / "pd-sparse.json"))
+        run("pd_sparse.py", "curve", *options.folders)
         run("pd_sparse.py", "growth", *options.folders)
     run("oracles.py", *options.folders[:1], "--plot", str(output / "oracles.png"))
     run("oracles.py", *options.folders[:1], "--threads", "--classes", "18000")

@@ -1,27 +1,31 @@
-"""The service under load: latency and throughput beside plain FastAPI and beside the model in one process.
+"""The service under load, beside plain FastAPI and beside the model in one process, as one table. About five minutes.
 
-    python benchmarks/serve.py MODEL [--seconds 5]         a folder with a model of texts, such as demo-output/model
-    python benchmarks/serve.py MODEL --overload            far more requests than can be answered
-    python benchmarks/serve.py --memory                    four workers on a model of 187 MB, and the time to start
+    python benchmarks/serve.py demo-output/model                         a model of texts, asked with ICD-10-CM texts
+    python benchmarks/serve.py demo-output/model DEPS --rows TEST.txt    and a model of vectors, asked with these rows
 
-Everything runs on this machine: the load generator shares its cores with the service. Requests go over loopback only.
+Everything runs on this machine: the load generator (load.py) shares its cores with the service. Requests go over
+loopback only. The overload sends 50 times as many requests as one worker can answer, in an open loop: a request is sent
+when its time has come, whether earlier ones are answered or not.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
+import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,16 +33,22 @@ HERE = Path(__file__).parent
 BATCH = 32
 PLAIN = """
 import sys, uvicorn
+import numpy as np, scipy.sparse as sp
 from fastapi import FastAPI
 from pydantic import BaseModel
 import longtail as lt
 
 clf = lt.load(sys.argv[1])
-clf.predict_topk(["a"], 5)
+n_features = clf.model_.n_features
 app = FastAPI()
 
+class Row(BaseModel):
+    indices: list[int]
+    values: list[float]
+
 class Body(BaseModel):
-    texts: list[str]
+    texts: list[str] | None = None
+    rows: list[Row] | None = None
     top_k: int = 5
 
 class Prediction(BaseModel):
@@ -50,8 +60,14 @@ class Answer(BaseModel):
 
 @app.post("/v1/models/model/predict")
 def predict(body: Body) -> Answer:
-    top = clf.predict_topk(body.texts, body.top_k)
-    pairs = zip(clf.classes_[top.labels].tolist(), top.scores.tolist(), strict=True)
+    if body.texts is not None:
+        X = body.texts
+    else:
+        parts = [(row.values, (np.full(len(row.indices), i), row.indices)) for i, row in enumerate(body.rows)]
+        values, at = np.concatenate([p[0] for p in parts]), [np.concatenate([p[1][j] for p in parts]) for j in (0, 1)]
+        X = sp.csr_array((values.astype(np.float32), at), shape=(len(parts), n_features))
+    top = clf.predict_topk(X, body.top_k)
+    pairs = zip(clf.classes_[top.labels].astype(str).tolist(), top.scores.tolist(), strict=True)
     return Answer(predictions=[Prediction(labels=labels, scores=scores) for labels, scores in pairs])
 
 @app.get("/live")
@@ -59,6 +75,38 @@ def live() -> dict: return {}
 
 uvicorn.run(app, port=int(sys.argv[2]), log_level="error", access_log=False)
 """
+
+
+@dataclass
+class Subject:
+    """A model, and rows to ask it with: texts, or sparse rows as the service takes them."""
+
+    name: str
+    folder: str
+    rows: list[Any]
+    found: dict[str, str] = field(default_factory=dict)
+
+    def request(self, start: int, size: int) -> str:
+        key = "texts" if isinstance(self.rows[0], str) else "rows"
+        body = json.dumps({key: self.rows[start : start + size], "top_k": 5})
+        head = "POST /v1/models/model/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        return f"{head}Content-Length: {len(body)}\r\n\r\n{body}"
+
+    def requests(self, size: int) -> list[str]:
+        return [self.request(start, size) for start in range(0, min(len(self.rows) - size, 64 * size), size)]
+
+    def matrix(self) -> Any:
+        """The rows as the estimator takes them."""
+        import scipy.sparse as sp
+
+        if isinstance(self.rows[0], str):
+            return self.rows
+        import longtail as lt
+
+        indices = np.concatenate([row["indices"] for row in self.rows])
+        values = np.concatenate([row["values"] for row in self.rows]).astype(np.float32)
+        indptr = np.cumsum([0, *(len(row["indices"]) for row in self.rows)])
+        return sp.csr_array((values, indices, indptr), shape=(len(self.rows), lt.load(self.folder).model_.n_features))
 
 
 # --- services --------------------------------------------------------------------------------------------------------
@@ -82,12 +130,14 @@ def service(*words: str) -> Iterator[tuple[int, int, float]]:
 
 @contextmanager
 def plain_fastapi(model: str) -> Iterator[int]:
-    port = 8799
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     process = subprocess.Popen([sys.executable, "-c", PLAIN, model, str(port)])
     try:
-        for _ in range(300):
+        for _ in range(600):
             try:
-                asyncio.run(asyncio.open_connection("127.0.0.1", port))
+                ask(port, "GET", "/live")
                 break
             except OSError:
                 time.sleep(0.1)
@@ -97,158 +147,110 @@ def plain_fastapi(model: str) -> Iterator[int]:
         process.wait(20)
 
 
+def ask(port: int, method: str, path: str, body: str | None = None) -> int:
+    """The status of one request on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
 # --- load ------------------------------------------------------------------------------------------------------------
 
 
-class Client(asyncio.Protocol):
-    """Sends a request as soon as the last one is answered."""
-
-    def __init__(self, requests: list[bytes], results: list[tuple[int, float]], offset: int) -> None:
-        self.requests, self.results, self.at = requests, results, offset
-        self.buffer = b""
-        self.stopped = False
-
-    def connection_made(self, transport) -> None:
-        self.transport = transport
-        self.send()
-
-    def send(self) -> None:
-        self.began = time.perf_counter()
-        self.transport.write(self.requests[self.at % len(self.requests)])
-        self.at += 1
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        end = self.buffer.find(b"\r\n\r\n")
-        if end < 0:
-            return
-        head = self.buffer[:end].lower()
-        size = int(re.search(rb"content-length: (\d+)", head)[1])
-        if len(self.buffer) < end + 4 + size:
-            return
-        self.results.append((int(head[9:12]), time.perf_counter() - self.began))
-        self.buffer = b""
-        if not self.stopped:
-            self.send()
+def load(port: int, requests: Sequence[str], connections: int, seconds: float, **more: Any) -> dict[str, Any]:
+    """The findings of the load generator."""
+    plan = {"requests": list(requests), "connections": connections, "seconds": seconds, **more}
+    ran = subprocess.run(
+        [sys.executable, str(HERE / "load.py"), str(port)],
+        input=json.dumps(plan) + "\n",
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    if ran.returncode:
+        raise SystemExit("the load generator failed")
+    found: dict[str, Any] = json.loads(ran.stdout)
+    return found
 
 
-async def load(port: int, requests: list[bytes], clients: int, seconds: float) -> tuple[list[tuple[int, float]], float]:
-    """(status, seconds) of every answer, and how long it went on."""
-    loop = asyncio.get_running_loop()
-    results: list[tuple[int, float]] = []
-    made = [
-        await loop.create_connection(lambda i=i: Client(requests, results, 7 * i), "127.0.0.1", port)
-        for i in range(clients)
-    ]
-    await asyncio.sleep(min(1.0, seconds / 4))  # let it settle
-    results.clear()
-    begin = time.perf_counter()
-    await asyncio.sleep(seconds)
-    found, spent = list(results), time.perf_counter() - begin
-    for transport, client in made:
-        client.stopped = True
-        transport.abort()
-    return found, spent
+def percentiles(seconds: Sequence[float]) -> str:
+    """p50 / p99 in milliseconds."""
+    p50, p99 = 1e3 * np.percentile(seconds, [50, 99]) if len(seconds) else (np.nan, np.nan)
+    return f"{p50:.1f} / {p99:.1f} ms"
 
 
-def request(texts: list[str], k: int = 5, model: str = "model") -> bytes:
-    body = json.dumps({"texts": texts, "top_k": k}).encode()
-    head = f"POST /v1/models/{model}/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+def answered(found: dict[str, Any]) -> float:
+    """Good answers per second."""
+    return len(found["latency"].get("200", ())) / found["seconds"]
 
 
-def figures(port: int, texts: list[str], seconds: float) -> list[list[str]]:
-    rows = []
-    single = [request([text]) for text in texts]
-    batches = [request(texts[i : i + BATCH]) for i in range(0, len(texts) - BATCH, BATCH)]
-    for name, requests, clients, size in (
-        ("1 client", single, 1, 1),
-        ("8 clients", single, 8, 1),
-        ("64 clients", single, 64, 1),
-        (f"2 clients, {BATCH} texts", batches, 2, BATCH),
-    ):
-        found, spent = asyncio.run(load(port, requests, clients, seconds))
-        times = np.array([each for status, each in found if status == 200]) * 1e3
-        bad = sum(status != 200 for status, _ in found)
-        p50, p99 = np.percentile(times, [50, 99]) if len(times) else (np.nan, np.nan)
-        rows.append([name, f"{p50:.1f}", f"{p99:.1f}", f"{size * len(times) / spent:,.0f}", str(bad)])
-    return rows
+def measured(subject: Subject, name: str, port: int, seconds: float) -> tuple[float, float]:
+    """Note latency and throughput of a service. Returns rows per second: single rows, and in batches."""
+    singles, batches = subject.requests(1), subject.requests(BATCH)
+    rate = 0.0
+    for clients in (1, 8, 64):
+        found = load(port, singles, clients, seconds)
+        rate = answered(found)
+        subject.found[f"{name}, {clients} clients: p50 / p99"] = percentiles(found["latency"].get("200", ()))
+    subject.found[f"{name}, 64 clients"] = f"{rate:,.0f} rows/s"
+    batched = BATCH * answered(load(port, batches, 2, seconds))
+    subject.found[f"{name}, batches of {BATCH}"] = f"{batched:,.0f} rows/s"
+    return rate, batched
 
 
-def in_process(model: str, texts: list[str], seconds: float) -> list[list[str]]:
+def in_process(subject: Subject, seconds: float) -> float:
+    """Rows per second of the estimator itself, in batches."""
     import longtail as lt
 
-    clf = lt.load(model)
-    clf.predict_topk(texts[:BATCH], 5)
-    rows = []
-    for name, size in (("one text", 1), (f"{BATCH} texts", BATCH)):
+    clf, rows = lt.load(subject.folder), subject.matrix()
+    rate = 0.0
+    for size in (1, BATCH):
+        clf.predict_topk(rows[:size], 5)
         at, times, begin = 0, [], time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            start = time.perf_counter()
-            clf.predict_topk(texts[at : at + size], 5)
-            times.append(1e3 * (time.perf_counter() - start))
-            at = (at + size) % (len(texts) - size)
-        spent = time.perf_counter() - begin
-        p50, p99 = np.percentile(times, [50, 99])
-        rows.append([name, f"{p50:.1f}", f"{p99:.1f}", f"{size * len(times) / spent:,.0f}", "0"])
-    return rows
+        while (start := time.perf_counter()) - begin < seconds:
+            clf.predict_topk(rows[at : at + size], 5)
+            times.append(time.perf_counter() - start)
+            at = (at + size) % (len(subject.rows) - size)
+        rate = size * len(times) / (time.perf_counter() - begin)
+        subject.found[f"in process, {size} at a time"] = f"{percentiles(times)}, {rate:,.0f} rows/s"
+    return rate
 
 
 # --- overload, memory ------------------------------------------------------------------------------------------------
 
 
-def overload(model: str, texts: list[str], seconds: float, clients: int) -> None:
-    single = [request([text]) for text in texts]
-    with service(f"model={model}", "--workers", "1") as (port, pid, _):
+def overload(subject: Subject, seconds: float, factor: float, connections: int) -> None:
+    batches = subject.requests(BATCH)
+    with service(f"model={subject.folder}", "--workers", "1") as (port, pid, _):
         begin = cpu(pid)
-        found, spent = asyncio.run(load(port, single, 64, 5))
-        used = cpu(pid) - begin
-        peak = sum(status == 200 for status, _ in found) / spent
-        per_cpu = sum(status == 200 for status, _ in found) / used
-        begin = cpu(pid)
-        before = memory(pid)
-
-        probe = subprocess.Popen([sys.executable, __file__, "--probe", str(port), "--seconds", str(seconds)],
-                                 stdout=subprocess.PIPE, text=True)  # fmt: skip
-        found, spent = asyncio.run(load(port, single, clients, seconds))
-        used = cpu(pid) - begin
-        lives = json.loads(probe.communicate()[0])
-        after = memory(pid)
+        found = load(port, batches, 16, 5)
+        peak, per_cpu = answered(found), len(found["latency"]["200"]) / (cpu(pid) - begin)
+        before, begin = memory(pid), cpu(pid)
+        found = load(port, batches, connections, seconds, rate=factor * peak, settle=2, probe=True)
+        used, after = cpu(pid) - begin, memory(pid)
         begin = time.perf_counter()
-        recovered, _ = asyncio.run(load(port, single, 1, 1.0))
-        recovery = time.perf_counter() - begin - 1.25 if all(status == 200 for status, _ in recovered) else float("nan")
-    good = sum(status == 200 for status, _ in found) / spent
-    refused = np.array([each for status, each in found if status == 503]) * 1e3
-    table(
-        ["", ""],
-        [
-            ["peak, 64 clients", f"{peak:,.0f} rows/s"],
-            [f"offered by {clients} clients", f"{len(found) / spent:,.0f} requests/s"],
-            ["answered", f"{good:,.0f} rows/s, {good / peak:.0%} of peak"],
-            ["answered per CPU second of the service", f"{good * spent / used:,.0f} rows, "
-             f"{good * spent / used / per_cpu:.0%} of {per_cpu:,.0f} at peak"],
-            ["refused (503)", f"{len(refused) / spent:,.0f}/s, p50 {np.percentile(refused, 50):.0f} ms, "
-             f"p99 {np.percentile(refused, 99):.0f} ms" if len(refused) else "0"],
-            ["other answers", str(sum(status not in (200, 503) for status, _ in found))],
-            ["/live", f"p50 {np.percentile(lives, 50):.0f} ms, largest {max(lives):.0f} ms"],
-            ["memory", f"{before / 1e6:.0f} MB before, {after / 1e6:.0f} MB after"],
-            ["recovery", f"{max(0.0, recovery):.1f} s"],
-        ],
-    )  # fmt: skip
-
-
-async def alive(port: int, seconds: float) -> list[float]:
-    """Milliseconds of /live, on new connections."""
-    times, stop = [], time.perf_counter() + seconds
-    while time.perf_counter() < stop:
-        begin = time.perf_counter()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        await reader.read()
-        writer.close()
-        times.append(1e3 * (time.perf_counter() - begin))
-        await asyncio.sleep(0.1)
-    return times
+        body = batches[0].partition("\r\n\r\n")[2]
+        while ask(port, "POST", "/v1/models/model/predict", body) != 200:
+            time.sleep(0.05)
+        recovery = time.perf_counter() - begin
+    good, refused = answered(found), found["latency"].get("503", ())
+    others = sum(len(times) for status, times in found["latency"].items() if status not in ("200", "503"))
+    share = (seconds + 2) / seconds * 5 / 6  # both periods of CPU time hold seconds that are not counted
+    name = f"overload, {factor:g} times capacity for {seconds:g} s"
+    sent = (found["offered"] - found["unsent"]) / found["seconds"]
+    subject.found |= {
+        f"{name}: requests of {BATCH} rows": f"{found['offered'] / found['seconds']:,.0f}/s, "
+        f"{sent:,.0f}/s on {connections} connections",
+        f"{name}: answered": f"{BATCH * good:,.0f} rows/s, {good / peak:.0%} of peak (per CPU second: "
+        f"{len(found['latency'].get('200', ())) / used * share / per_cpu:.0%})",
+        f"{name}: refused, p50 / p99": f"{len(refused) / found['seconds']:,.0f}/s, {percentiles(refused)}",
+        f"{name}: other answers, lost connections": f"{others}, {found['lost']}",
+        f"{name}: /live, p50 / p99, largest": f"{percentiles(found['live'])}, {1e3 * max(found['live']):.0f} ms",
+        f"{name}: memory": f"{before / 1e6:.0f} MB before, {after / 1e6:.0f} MB after",
+        f"{name}: recovery": f"{recovery:.2f} s",
+    }
 
 
 def cpu(pid: int) -> float:
@@ -288,72 +290,105 @@ def big_model(folder: Path) -> Path:
     return folder
 
 
-def memory_of_workers() -> None:
+def four_workers(subject: Subject) -> None:
+    """Memory of four workers that have answered requests."""
     from longtail import store
 
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = big_model(Path(temporary) / "big")
-        size = store.model_size(folder)
-        rows = []
-        for workers in (1, 4):
-            with service(str(folder), "--workers", str(workers)) as (port, pid, seconds):
-                bodies = []
-                chance = np.random.default_rng(1)
-                for _ in range(50):
-                    row = {"indices": chance.choice(35_668, 60, replace=False).tolist(), "values": [1.0] * 60}
-                    body = json.dumps({"rows": [row]}).encode()
-                    head = (
-                        "POST /v1/models/big/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                    )
-                    bodies.append(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                found, spent = asyncio.run(load(port, bodies, 16, 3))
-                rows.append(
-                    [str(workers), f"{memory(pid) / 1e6:,.0f} MB", f"{seconds:.1f} s", f"{len(found) / spent:,.0f}"]
-                )
-        print(f"A model of {size / 1e6:,.0f} MB on disk; the goal for four workers is {size / 1e6 + 600:,.0f} MB.\n")
-        table(["workers", "memory (PSS, all processes)", "ready after", "rows/s"], rows)
+    with service(f"model={subject.folder}", "--workers", "4") as (port, pid, seconds):
+        load(port, subject.requests(1), 16, 3)
+        taken, on_disk = memory(pid), store.model_size(subject.folder)
+        subject.found["four workers: ready after"] = f"{seconds:.1f} s"
+        subject.found["four workers: memory (PSS)"] = f"{taken / 1e6:,.0f} MB with a model of {on_disk / 1e6:,.0f} MB"
 
 
-def table(header: list[str], rows: list[list[str]]) -> None:
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print(flush=True)
+# --- the table -------------------------------------------------------------------------------------------------------
+
+GOALS = {
+    "longtail serve, 1 worker, 1 clients: p50": "≤ 3 ms",
+    "longtail serve ÷ plain FastAPI": "≥ 3",
+    "longtail serve ÷ in process": "≥ 60 %",
+    ": answered": "≥ 80 %",
+    ": refused": "< 100 ms",
+    ": /live": "< 100 ms",
+    ": recovery": "< 5 s",
+    "ready after": "≤ 3 s",
+    "four workers: memory": "≤ model + 600 MB",
+    ": memory": "flat",
+}
+
+
+def table(subjects: Sequence[Subject]) -> str:
+    names = list(dict.fromkeys(name for subject in subjects for name in subject.found))
+    lines = [
+        "| | goal | " + " | ".join(subject.name for subject in subjects) + " |",
+        "|---|---|" + "---|" * len(subjects),
+    ]
+    for name in names:
+        goal = next((goal for part, goal in GOALS.items() if part in name), "")
+        cells = [subject.found.get(name, "") for subject in subjects]
+        lines.append(f"| {name} | {goal} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def examine(subject: Subject, seconds: float) -> None:
+    """Everything but the overload."""
+    alone = in_process(subject, seconds)
+    rate = batched = 0.0
+    for workers in ("2", "1"):
+        with service(f"model={subject.folder}", "--workers", workers) as (port, _, ready):
+            name = f"longtail serve, {workers} worker{'s' * (workers != '1')}"
+            subject.found[f"{name}: ready after"] = f"{ready:.1f} s"
+            rate, batched = measured(subject, name, port, seconds)
+    with plain_fastapi(subject.folder) as port:
+        plain, _ = measured(subject, "plain FastAPI, one process", port, seconds)
+    subject.found["longtail serve ÷ plain FastAPI, 64 clients, one process each"] = f"{rate / plain:.1f}"
+    subject.found[f"longtail serve ÷ in process, batches of {BATCH}, one process each"] = f"{batched / alone:.0%}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?")
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--clients", type=int, default=256, help="of the overload")
-    parser.add_argument("--overload", action="store_true")
-    parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--probe", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("model")
+    parser.add_argument(
+        "second", nargs="?", help="a model of vectors; without it, memory is measured on random weights"
+    )
+    parser.add_argument("--rows", help="rows to ask the second model with")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--overload-seconds", type=float, default=60.0)
+    parser.add_argument("--factor", type=float, default=50.0, help="requests of the overload, in capacities")
+    parser.add_argument("--connections", type=int, default=512, help="of the overload")
+    parser.add_argument("--only", choices=("speed", "overload", "memory"))
     options = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if options.probe:
-        print(json.dumps(asyncio.run(alive(options.probe, options.seconds))))
-        return
-    if options.memory:
-        memory_of_workers()
-        return
     from longtail.data import icd10
 
-    texts = [text for text, _ in icd10.load().test[:4096]]
-    model = str(Path(options.model).resolve())
-    if options.overload:
-        overload(model, texts, options.seconds, options.clients)
-        return
-    header = ["", "p50 ms", "p99 ms", "rows/s", "refused"]
-    print("In this process\n")
-    table(header, in_process(model, texts, options.seconds))
-    for workers in ("1", "2"):
-        with service(f"model={model}", "--workers", workers) as (port, _, seconds):
-            print(f"longtail serve --workers {workers} (ready after {seconds:.1f} s)\n")
-            table(header, figures(port, texts, options.seconds))
-    with plain_fastapi(model) as port:
-        print("Plain FastAPI, one process\n")
-        table(header, figures(port, texts, options.seconds))
+    begin = time.perf_counter()
+    subjects = [Subject("demo", options.model, [text for text, _ in icd10.load().test[:4096]])]
+    with tempfile.TemporaryDirectory() as temporary:
+        if options.second:
+            import longtail as lt
+
+            X = lt.read(options.rows, like=lt.load(options.second).model_).X[:4096]
+            second = options.second
+        else:
+            import scipy.sparse as sp
+
+            second = str(big_model(Path(temporary) / "random"))
+            X = sp.random_array((4096, 35_668), density=60 / 35_668, format="csr", rng=np.random.default_rng(1))
+        rows = [
+            {"indices": row.indices.tolist(), "values": row.data.tolist()}
+            for row in (X[[i]] for i in range(X.shape[0]))
+        ]
+        subjects.append(Subject(Path(second).name, second, rows))
+        if options.only in (None, "speed"):
+            examine(subjects[0], options.seconds)
+            if options.second:
+                examine(subjects[1], options.seconds)
+        if options.only in (None, "overload"):
+            overload(subjects[0], options.overload_seconds, options.factor, options.connections)
+        if options.only in (None, "memory"):
+            four_workers(subjects[1])
+    print(table(subjects))
+    print(f"\n{time.perf_counter() - begin:.0f} s, load average {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

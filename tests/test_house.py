@@ -17,30 +17,33 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path i
 
 # Data flows one way; what is not listed may not be imported. Everyone may import errors, the command line anything.
 MAY_IMPORT = {
-    "serve": {"methods", "metrics", "store", "folder", "matrix", "__init__"},
+    "serve": {"methods", "metrics", "store", "folder", "matrix", "hybrid", "__init__"},
     "tuning": {"methods", "data", "metrics", "matrix"},
     "report": {"metrics"},
     "methods": {
-        *("calibration", "check", "matrix", "memory", "parallel", "runs", "models", "metrics", "store", "data", "topk"),
-        *("compiled", "training"),
+        *("calibration", "check", "matrix", "hybrid", "memory", "parallel", "runs", "models", "metrics", "store"),
+        *("data", "topk", "compiled", "training", "growth", "words"),
     },
-    "runs": {"folder", "sealed", "content", "__init__"},
+    "runs": {"folder", "sealed", "content", "hybrid", "__init__"},
     "calibration": {"models", "metrics", "matrix", "topk"},
-    "store": {"models", "data", "folder", "content", "matrix", "check", "training"},
-    "data": {"check", "matrix", "folder", "content", "compiled"},
-    "models": {"topk", "parallel", "compiled", "matrix", "memory"},
+    "store": {"models", "data", "folder", "content", "matrix", "check", "training", "growth"},
+    "data": {"check", "matrix", "hybrid", "folder", "content", "compiled"},
+    "models": {"topk", "parallel", "compiled", "matrix", "hybrid", "memory"},
     "metrics": {"topk", "check", "matrix", "compiled"},
     "topk": set(),
     "training": set(),
+    "growth": {"hybrid"},
     "parallel": set(),
-    "check": {"matrix"},
+    "check": {"matrix", "hybrid"},
     "matrix": set(),
+    "hybrid": {"matrix"},
     "memory": set(),
     "folder": {"sealed"},
     "sealed": set(),
     "content": {"matrix"},
     "compiled": set(),
     "errors": set(),
+    "words": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel"}

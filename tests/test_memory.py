@@ -91,3 +91,12 @@ def test_a_model_for_too_many_features_does_not_predict(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda: 99.0)
     with pytest.raises(InputError, match=r"5 features need .* train on fewer"):
         clf.predict_topk(sparse(5))
+
+
+def test_resident_memory_is_that_of_the_process(monkeypatch, tmp_path):
+    assert 1e7 < memory.resident() <= 1.01 * memory.peak()
+    before = memory.resident()
+    held = np.ones(20_000_000)
+    assert memory.resident() - before > 0.9 * held.nbytes
+    monkeypatch.setattr(memory, "STATM", tmp_path / "none")
+    assert memory.resident() == memory.peak()  # where there is no such file

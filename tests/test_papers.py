@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.papers import common, memoir_bounds
+import longtail as lt
+from benchmarks.papers import common, memoir_bounds, one_vs_all_figures, tree_bounds
 from benchmarks.papers.common import Bench, Experiment, Paper
+from tests.methods.one_vs_all import reference
+from tests.methods.one_vs_all.problems import random_problem
 
 ROOT = Path(__file__).parent.parent
 SCRIPTS = sorted(
@@ -32,7 +35,7 @@ def test_a_quick_run_writes_every_table_and_figure(script, tmp_path, capsys):
     common.main(paper, ["--quick", "--output", str(tmp_path)])
     page = (tmp_path / f"{script}.md").read_text(encoding="utf-8")
     for experiment in paper.experiments:
-        kept = json.loads((tmp_path / script / f"{experiment.name}.json").read_text())
+        kept = json.loads(experiment.file(tmp_path / script).read_text())
         assert kept["finished"]
         assert kept["rows"]
         assert f"## {experiment.title}\n" in page
@@ -90,7 +93,7 @@ def test_a_run_goes_on_after_its_last_row_and_skips_what_is_finished(tmp_path):
     assert measured == ["a", "b"]
     page = (tmp_path / "toy.md").read_text()
     assert "## Table 1\n\n| key | value |\n| --- | --- |\n| a | 1.5 |\n| b | 1.5 |\n" in page
-    assert "Figure 2" not in page
+    assert page.endswith("\n\n## Not measured yet\n\n- Figure 2\n")
     common.main(toy(measured), [*words, "--tables", "1,figure-2"])
     assert measured == ["a", "b", "a", "b"]
     common.main(toy(measured), [*words, "--tables", "figure-2", "--force"])
@@ -109,6 +112,50 @@ def test_several_seeds_become_a_mean_and_a_range():
     assert common.spread([41.0, 42.0, 41.8]) == "41.6 (41.0 to 42.0)"
     assert common.spread([41.0]) == "41.0"
     assert common.of_seeds([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]) == {"a": [1, 2], "b": "x"}
+
+
+def test_tables_on_several_data_sets_are_gathered_when_they_are_finished(tmp_path):
+    for name, finished in (("table-1", True), ("table-1-more", True), ("table-1-half", False), ("table-2", True)):
+        Bench(tmp_path / f"{name}.json", None, quick=True).row(name, lambda name=name: {"of": name})
+        bench = Bench(tmp_path / f"{name}.json", None, quick=True)
+        bench.keep(finished=finished)
+    assert common.gathered(tmp_path, "table-1") == {name: {"of": name} for name in ("table-1-more", "table-1")}
+
+
+# --- the bounds of OvA-Primal++ --------------------------------------------------------------------------------------
+
+
+def test_the_bounds_of_ova_primal_plus_plus_by_hand():
+    assert tree_bounds.lemma_3_1(np.array([3]), 0.5, 2.0, np.array([1.5])) == pytest.approx(
+        4 * 3 * 0.5 * 2 * (1 + 3) * 3
+    )
+    mean, bound = tree_bounds.theorem_3_2(np.array([1.0, 4.0]), 0.5)
+    assert mean == pytest.approx((math.log(2) + math.log(8)) / 2)
+    assert mean <= bound == pytest.approx(math.log(2.5 / 0.5))
+    assert tree_bounds.theorem_3_3(np.array([2, 0, 3]), 5) == 5 + (4 + 9) / 2
+
+
+def test_lemma_3_1_holds_for_exact_solutions():
+    """With the solutions of any two labels, B as it is, and the constants of tree_bounds.py."""
+    X, Y = random_problem(3, n=40, d=15)
+    solved = lt.OneVsAll(solver="newton", tol=1e-8, prune=0.0).fit(X, Y).model_.W.toarray()
+    A = reference.augmented(X, 1.0)
+    R = np.linalg.norm(A, axis=1).max()
+    signs = np.where(Y.toarray() > 0, 1.0, -1.0)
+    for p in range(7):
+        for q in range(7):
+            at = [reference.objective("squared_hinge", A, signs[:, q], 1.0, solved[each]) for each in (p, q)]
+            B = np.linalg.norm(solved[[p, q]], axis=1).max()
+            hamming = np.count_nonzero(signs[:, p] != signs[:, q])
+            assert at[0] - at[1] <= tree_bounds.lemma_3_1(np.array(hamming), 1.0, R, np.array(B)) + 1e-4
+
+
+def test_the_error_of_the_quadratic_model():
+    """Figure 2 of DiSMEC++: exact while the margin stays below 1, too high beyond it, and blind to it from above."""
+    delta = np.array([-1.0, 0.0, 0.5, 1.0, 2.0])
+    np.testing.assert_allclose(one_vs_all_figures.model_error(0.0, delta), [0, 0, 0, 0, 1])
+    np.testing.assert_allclose(one_vs_all_figures.model_error(1.0, delta), [0, 0, 0.25, 1, 4])
+    np.testing.assert_allclose(one_vs_all_figures.model_error(1.5, delta), [-0.25, 0, 0, 0, 0])
 
 
 # --- the bounds of MEMOIR --------------------------------------------------------------------------------------------

@@ -58,6 +58,11 @@ class Experiment:
     title: str  # "Table 2: batch size"
     measure: Callable[[Bench], None]
     show: Callable[[Rows, Path], str]
+    rows_of: str = ""  # the experiment whose rows this one shows, if it measures none of its own
+
+    def file(self, folder: Path) -> Path:
+        """The file of the rows."""
+        return folder / f"{self.rows_of or self.name}.json"
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -152,8 +157,8 @@ def main(paper: Paper, words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     output = options.output or (ROOT / "bench-output" / "papers" if options.quick else ROOT / "docs" / "papers")
     for experiment in chosen(paper, options.tables):
-        file = output / paper.name / f"{experiment.name}.json"
-        if options.force:
+        file = experiment.file(output / paper.name)
+        if options.force and not experiment.rows_of:
             file.unlink(missing_ok=True)
         if not is_finished(file):
             bench = Bench(file, options.data and Path(options.data), options.quick)
@@ -181,15 +186,26 @@ def is_finished(file: Path) -> bool:
 
 
 def page(paper: Paper, output: Path) -> str:
-    """The page of a paper: the sections of its finished experiments."""
+    """The page of a paper: the sections of its finished experiments, and a list of the others."""
     made = f"Made by `python -m benchmarks.papers.{paper.name} --data FOLDER`."
     parts = [f"# {paper.title}", paper.about, made]
+    missing = []
     for experiment in paper.experiments:
-        file = output / paper.name / f"{experiment.name}.json"
+        file = experiment.file(output / paper.name)
         if is_finished(file):
             rows = json.loads(file.read_text())["rows"]
             parts += [f"## {experiment.title}", experiment.show(rows, file.parent).strip()]
+        else:
+            missing.append(f"- {experiment.title}")
+    if missing:
+        parts += ["## Not measured yet", "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
+
+
+def gathered(folder: Path, name: str) -> Rows:
+    """The rows of all finished experiments whose names begin with `name`: those of one table on several data sets."""
+    files = [file for file in sorted(folder.glob(f"{name}*.json")) if is_finished(file)]
+    return {key: row for file in files for key, row in json.loads(file.read_text())["rows"].items()}
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -148,13 +148,7 @@ def show_average(rows: Rows, folder: Path) -> str:
     first = next(iter(rows.values()))
     head = ["λ", "f(W*), LIBLINEAR", "f(W̄)", "f(W_T)", "f(W̄) − f(W*)", "bound of Theorem 2"]
     better = [row["average"] < row["last"] for row in rows.values()]
-    told = (
-        "better than"
-        if all(better)
-        else "for some λ better, for others worse than"
-        if any(better)
-        else "a little worse than"
-    )
+    told = "better than" if all(better) else "a little worse than" if not any(better) else "sometimes better than"
     return (
         f"The 100 most frequent classes of {FREQUENT} ({first['n']:,} rows), {first['max_iter']} passes, batches of one row, "
         "η_t = 1 / (λ (2 + t)), exact oracle (ε = 0), `average=True` for W̄.\n\n"

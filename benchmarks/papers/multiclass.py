@@ -49,7 +49,7 @@ class Fitted(NamedTuple):
 
 
 def rows_of(folder: Path | None, n_classes: int | None = None) -> Rows:
-    """The rows of a folder, or synthetic ones. `n_classes` keeps the rows of so many most frequent classes."""
+    """The rows of a folder, or synthetic ones. `n_classes` keeps only the most frequent classes."""
     train, test = synthetic() if folder is None else load(str(folder))
     return Rows(*one_class_per_row(train, test, n_classes))
 

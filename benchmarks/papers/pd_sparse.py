@@ -311,69 +311,12 @@ def show_batches(rows: Rows, folder: Path) -> str:
     ]  # fmt: skip
     passes = len(next(iter(rows.values()))["G"])
     return (
-        f"C = 10, λ = 0.2, {passes} passes, one thread, one seed. Batch size 1 is Algorithm 1. Larger batches use the weights "
-        "from before the batch, with the changes of earlier rows added to the scores; a pass has 64 batches at least, so the "
-        f"largest sizes are cut on small data. {BUSY}\n\n"
+        f"C = 10, λ = 0.2, {passes} passes, one thread, one seed. Batch size 1 is Algorithm 1. Larger batches are searched with "
+        "the weights from before the batch; scores are fresh in the updates. A pass has at least 64 batches, so the largest "
+        f"sizes are cut on small data. {BUSY}\n\n"
         f"{table(['data', '`batch_size`', 'CPU s', 'G after one pass', 'G at the end', 'P@1 / 3 / 5'], lines)}\n\n"
         "The objective after each pass and the precision hardly depend on the batch size. Single rows cost more, because the "
         "kernels are called for each of them."
-    )
-
-
-LAMS = (1.0, 0.5, 0.2, 0.1, 0.03)
-PRUNES = (0.4, 0.2, 0.1, 0.05, 0.01)
-
-
-def measure_sizes(bench: Bench) -> None:
-    folder = bench.folder_of("tib-gnd-en-papers")
-    for lam in LAMS if not bench.quick else LAMS[:2]:
-        bench.row(f"PDSparse|{lam}", by_lam, folder, lam)
-    bench.row("OneVsAll", by_prune, folder)
-
-
-def by_lam(folder: Path | None, lam: float) -> Row:
-    train, test = multilabel.rows_of(folder)
-    clf = lt.PDSparse(10.0, lam=lam, post_solve="never").fit(train)
-    at = 100 * metrics.precision_curve(test.Y, clf.predict_topk(test.X, 5))
-    return {"weights": [clf.model_.n_weights], "P": [[float(at[k]) for k in (0, 2, 4)]]}
-
-
-def by_prune(folder: Path | None) -> Row:
-    train, test = multilabel.rows_of(folder)
-    model = lt.OneVsAll(prune=min(PRUNES)).fit(train).model_
-    found: Row = {"weights": [], "P": []}
-    for prune in PRUNES:
-        W = model.W.copy()
-        W.data[np.abs(W.data) < prune] = 0
-        W.eliminate_zeros()
-        small = lt.LinearModel(W, model.n_features, model.bias)
-        at = 100 * metrics.precision_curve(test.Y, small.predict_topk(test.X, 5))
-        found["weights"].append(int(W.nnz))
-        found["P"].append([float(at[k]) for k in (0, 2, 4)])
-    return found
-
-
-def show_sizes(rows: Rows, folder: Path) -> str:
-    drawn, (axes,) = figure()
-    own = {key.split("|")[1]: row for key, row in rows.items() if key != "OneVsAll"}
-    ours = [(f"λ = {lam}", row["weights"][0], row["P"][0]) for lam, row in own.items()]
-    theirs = [
-        (f"prune = {prune:g}", weights, P)
-        for prune, weights, P in zip(PRUNES, rows["OneVsAll"]["weights"], rows["OneVsAll"]["P"], strict=True)
-    ]
-    for name, points in (("PDSparse", ours), ("OneVsAll", theirs)):
-        axes.plot([weights for _, weights, _ in points], [P[0] for *_, P in points], "o-", label=name)
-    axes.set(xscale="log", xlabel="weights", ylabel="P@1, per cent")
-    axes.legend()
-    shown = picture(drawn, folder, "sizes", "Precision against the number of weights")
-    lines = [
-        [name, setting, weights, " / ".join(f"{value:.1f}" for value in P)]
-        for name, points in (("`PDSparse(10, lam=λ)`", ours), ("`OneVsAll(prune=…)`", theirs))
-        for setting, weights, P in points
-    ]
-    return (
-        "tib-gnd-en-papers, one seed, no post-solve. For one-vs-all, weights below `prune` are removed.\n\n"
-        f"{shown}\n\n{table(['', 'setting', 'weights', 'P@1 / 3 / 5'], lines)}"
     )
 
 
@@ -391,7 +334,6 @@ PAPER = Paper(
         Experiment("table-2", "Tables 2 and 3: multi-label data, active variables", measure_labels, show_labels),
         Experiment("theorem-1", "Theorems 1 and 2, Corollary 1: convergence", measure_convergence, show_convergence),
         Experiment("beyond-1", "Beyond the paper: mini-batches", measure_batches, show_batches),
-        Experiment("beyond-2", "Beyond the paper: precision against size", measure_sizes, show_sizes),
     ),
 )
 

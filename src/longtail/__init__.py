@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from longtail.data import TextFeatures as TextFeatures
     from longtail.data.read import read as read
     from longtail.data.split import LabelKFold as LabelKFold
+    from longtail.hybrid import HybridRows as HybridRows
     from longtail.methods import Ensemble as Ensemble
     from longtail.methods import Mach as Mach
     from longtail.methods import Memoir as Memoir
     from longtail.methods import OneVsAll as OneVsAll
     from longtail.methods import PDSparse as PDSparse
     from longtail.methods import load as load
+    from longtail.methods import merge as merge
     from longtail.models import HashedModel as HashedModel
     from longtail.models import LinearModel as LinearModel
     from longtail.topk import TopK as TopK
@@ -38,6 +40,7 @@ _HOME = {
     "Dataset": "longtail.data",
     "Ensemble": "longtail.methods",
     "HashedModel": "longtail.models",
+    "HybridRows": "longtail.hybrid",
     "LabelKFold": "longtail.data.split",
     "LinearModel": "longtail.models",
     "Mach": "longtail.methods",
@@ -47,6 +50,7 @@ _HOME = {
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",
     "load": "longtail.methods",
+    "merge": "longtail.methods",
     "read": "longtail.data",
     "tune": "longtail.tuning",
 }

@@ -1,9 +1,10 @@
 """Checks of everything a user passes in. Each check returns the canonical form or raises InputError.
 
-Canonical X is a csr_array of finite float32 numbers with sorted, unique indices, or, for methods that take it, a
-C-contiguous float32 array. Canonical Y is a csr_array of int32 ones, with indices of the same kind. Kernels trust both.
-The user's own arrays are never changed. pandas, polars and pyarrow objects are recognised by their methods, so none of
-these packages is needed.
+Canonical X is a csr_array of finite float32 numbers with sorted, unique indices; or rows with a sparse and a dense part
+(longtail.hybrid); or, for methods that take it, a C-contiguous float32 array. Canonical Y is a csr_array of int32 ones,
+with indices of the same kind. Kernels trust both. The user's own arrays are never changed. pandas, polars and pyarrow
+objects are recognised by their methods, so none of these packages is needed. scikit-learn is imported where it is used,
+because a prediction does not need it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from longtail.errors import InputError
+from longtail.hybrid import MIN_DENSE_COLUMNS, HybridRows, split
 from longtail.matrix import canonical_csr, indicator, ones
 
 RANDOM_STATES = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
@@ -28,18 +27,24 @@ RANDOM_STATES = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
 
 
 def feature_matrix(
-    X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: bool = False
-) -> sp.csr_array | np.ndarray:
-    """Canonical X from a SciPy matrix of any format, a NumPy array, nested lists, or a pandas or polars DataFrame.
+    X: Any, *, estimator: Any = None, reset: bool = False, keep_dense: bool = False, find_dense: bool = False
+) -> sp.csr_array | HybridRows | np.ndarray:
+    """Canonical X from a SciPy matrix of any format, HybridRows, a NumPy array, nested lists, or a DataFrame of pandas
+    or polars.
 
     With an estimator, scikit-learn's rules apply: `reset` sets its `n_features_in_` and, for a DataFrame with string
     columns, its `feature_names_in_`; otherwise X is compared with them. With `keep_dense`, a dense X with more nonzeros
-    than zeros stays dense.
+    than zeros stays dense. With `find_dense`, columns that most rows use become a dense part.
     """
+    if isinstance(X, HybridRows):  # checked when it was made
+        feature_matrix(X.sparse, estimator=estimator, reset=reset)
+        return X
     if texts(X) is not None:
         raise InputError(
             "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows made by TextFeatures"
         )
+    from sklearn.utils.validation import check_array, validate_data
+
     options: dict[str, Any] = {"accept_sparse": "csr", "dtype": np.float32, "accept_large_sparse": True}
     try:
         if sp.issparse(X):
@@ -51,9 +56,12 @@ def feature_matrix(
                 X = validate_data(estimator, X, reset=reset, **options)
     except ValueError as error:
         raise _input_error(error) from None
-    if keep_dense and not sp.issparse(X) and 2 * np.count_nonzero(X) > X.size:
-        return np.ascontiguousarray(X)
-    return sp.csr_array(X)
+    if (keep_dense or find_dense) and not sp.issparse(X) and 2 * np.count_nonzero(X) > X.size:
+        if keep_dense:
+            return np.ascontiguousarray(X)
+        if X.shape[1] >= MIN_DENSE_COLUMNS:
+            return HybridRows(sp.csr_array((len(X), 0), dtype=np.float32), X)
+    return split(sp.csr_array(X)) if find_dense else sp.csr_array(X)
 
 
 def texts(X: Any) -> list[str] | None:
@@ -135,6 +143,8 @@ def label_matrix(Y: Any, n_samples: int) -> tuple[sp.csr_array, np.ndarray, bool
     - one class per row: a list, 1-d array or Series. This is the only form with `multiclass`. Other forms are
       multi-label even if each row has one label.
     """
+    from sklearn.utils.validation import check_array
+
     if Y is None:
         raise InputError("fit requires y to be passed, but the target y is None; give the labels of every row")
     multiclass = False
@@ -235,6 +245,9 @@ def name_array(names: Sequence[Any]) -> np.ndarray:
 
 def _from_array(Y: Any) -> tuple[sp.csr_array, np.ndarray, bool]:
     """Read Y as a dense indicator or as classes. The last return value is True for classes."""
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_array, column_or_1d
+
     if isinstance(Y, list | tuple):
         _refuse_missing(Y)  # NumPy would turn a missing class among strings into the string "nan" or "None"
     Y = np.asarray(Y)
@@ -303,7 +316,7 @@ def positive_numbers(owner: Any, name: str) -> np.ndarray:
     except ValueError:  # lists of unequal lengths
         values = np.empty((0, 0))
     if values.dtype.kind not in "iuf" or values.ndim > 1 or not values.size:
-        raise _parameter_error(owner, name, "a number above 0, or an array with one such number per label")
+        raise _parameter_error(owner, name, "a number above 0, 'auto', or an array with one such number per label")
     if not (np.isfinite(values) & (values > 0)).all():
         raise InputError(
             f"The '{name}' parameter of {type(owner).__name__} must be above 0 and finite. Got {value!r} instead."
@@ -348,6 +361,8 @@ def n_jobs(owner: Any) -> None:
 
 def random_state(owner: Any) -> None:
     """The parameter `random_state` must be None, an integer from 0 to 2^32 - 1, or a NumPy RandomState."""
+    from sklearn.utils import check_random_state
+
     try:
         check_random_state(owner.random_state)
     except ValueError:
@@ -356,6 +371,8 @@ def random_state(owner: Any) -> None:
 
 def seed(random_state: Any) -> int:
     """Return `random_state` if it is an integer. For None or a RandomState, return an integer drawn from it."""
+    from sklearn.utils import check_random_state
+
     try:
         generator = check_random_state(random_state)
     except ValueError:
@@ -403,3 +420,14 @@ def _parameter_error(owner: Any, name: str, expected: str, found: str | None = N
     """Return an InputError with scikit-learn's wording for an invalid parameter."""
     found = repr(getattr(owner, name)) if found is None else found
     return InputError(f"The '{name}' parameter of {type(owner).__name__} must be {expected}. Got {found} instead.")
+
+
+def one_row(x: Any) -> Any:
+    """Turn one row or text into a batch of one."""
+    if isinstance(x, str):
+        return [x]
+    if sp.issparse(x):
+        return x.reshape(1, -1) if x.ndim == 1 else x
+    if isinstance(x, HybridRows) or hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # rows or a frame of one row
+        return x
+    return np.atleast_2d(x)

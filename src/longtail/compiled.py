@@ -4,15 +4,22 @@ A kernel is a module-level function over plain arrays. It trusts its input, allo
 raise or log. `error_model="numpy"` (divisions are not checked) and unsigned indices (negative ones do not wrap around)
 let LLVM vectorise. Read-only views give each kernel one signature, whether or not an array is memory-mapped. Numba's
 disk cache does not notice edits in other files, so a kernel calls only kernels of its own file.
+
+Numba is imported at the first call of a kernel, because its import takes as long as a prediction for a few rows, which
+needs no kernel (models/plain.py).
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
+import os
+import threading
+import time
 import warnings
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
 if TYPE_CHECKING:
@@ -21,17 +28,126 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-def kernel(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile the function at its first call, release the GIL, and cache the machine code on disk if possible."""
-    compiled: Callable[..., Any]
-    try:
-        compiled = numba.njit(nogil=True, error_model="numpy", cache=True, **options)(function)
-    except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
-        _warn_of_no_cache()
-        compiled = numba.njit(nogil=True, error_model="numpy", **options)(function)
-    if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
-        compiled.compile = _saved_or_not(compiled.compile)
-    return compiled
+class Kernel:
+    """A function that Numba compiles at its first call, with the GIL released and the machine code cached on disk.
+
+    A kernel has two compiled forms. `outer` is called from Python. `inner` is called from other kernels: it has no code
+    that converts Python objects, and it is not cached, because the machine code of its callers contains it. This takes
+    about half the time of compiling every kernel for Python.
+    """
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.options = {"nogil": True, "error_model": "numpy", **options}
+
+    def __call__(self, *args: Any) -> Any:
+        return self.outer(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of Numba's dispatcher, such as `signatures`."""
+        if name.startswith("__") or name in ("outer", "inner"):
+            raise AttributeError(name)
+        return getattr(self.outer, name)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the kernel was called in this process, and so is compiled."""
+        return "outer" in vars(self) and bool(getattr(self.outer, "signatures", True))
+
+    def __reduce__(self) -> str:
+        return self.function.__qualname__  # pickled by name, as functions are
+
+    @cached_property
+    def outer(self) -> Any:
+        numba = _numba()
+        try:
+            compiled = numba.njit(cache=True, **self.options)(self.function)
+        except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
+            _warn_of_no_cache()
+            compiled = numba.njit(**self.options)(self.function)
+        if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
+            compiled.compile = _saved_or_not(compiled.compile)
+        return compiled
+
+    @cached_property
+    def inner(self) -> Any:
+        return _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+
+
+def kernel(function: Callable[..., Any]) -> Kernel:
+    """Mark a function as a kernel."""
+    return Kernel(function)
+
+
+def reordering_kernel(function: Callable[..., Any]) -> Kernel:
+    """Mark a kernel in which LLVM may reorder sums, so that it can vectorise them. NaN and infinity keep their
+    meaning."""
+    return Kernel(function, fastmath={"reassoc", "contract", "nsz"})
+
+
+class Intrinsic:
+    """A function that writes code in LLVM's language, for kernels of its file; Numba's `intrinsic`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    @cached_property
+    def made(self) -> Any:
+        import numba.extending
+
+        return numba.extending.intrinsic(self.function)
+
+
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Mark a function as an intrinsic."""
+    return Intrinsic(function)
+
+
+class _Later:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(importlib.import_module(self._name), attribute)
+
+
+watchers: list[Callable[[], None]] = []  # called while Numba compiles, but not if it finds machine code in the cache
+
+ir, types = _Later("llvmlite.ir"), _Later("numba.core.types")
+
+
+@functools.cache
+def _numba() -> Any:
+    """Numba, which is told what kernels and intrinsics mean inside a kernel."""
+    import numba
+    from numba.core import event
+    from numba.core.registry import cpu_target
+    from numba.extending import typeof_impl
+
+    @typeof_impl.register(Kernel)
+    def type_of_kernel(kernel: Kernel, context: Any) -> Any:
+        return types.Dispatcher(kernel.inner)
+
+    @typeof_impl.register(Intrinsic)
+    def type_of_intrinsic(intrinsic: Intrinsic, context: Any) -> Any:
+        made = intrinsic.made
+        cpu_target.typing_context.refresh()
+        return cpu_target.typing_context.resolve_value_type(made)
+
+    class Listener(event.Listener):  # type: ignore[misc, unused-ignore]
+        def on_start(self, event: Any) -> None:
+            for watcher in tuple(watchers):
+                watcher()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:run_pass", Listener())  # type: ignore[no-untyped-call, unused-ignore]
+    return numba
 
 
 def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -44,14 +160,57 @@ def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(compile_for)
     def compile_again(signature: Any) -> Any:
-        try:
-            return compile_for(signature)
-        except RuntimeError as error:
-            if "no compiled object yet" not in str(error):
-                raise
-            return compile_for(signature)
+        with preparing:
+            try:
+                return compile_for(signature)
+            except RuntimeError as error:
+                if "no compiled object yet" not in str(error):
+                    raise
+                return compile_for(signature)
 
     return compile_again
+
+
+class Preparing:
+    """The time in which kernels are compiled, or loaded from the cache. It is no part of the time of a training.
+
+    One thread compiles, and the others wait for it, so the time in which any thread is here counts once. The CPU time
+    is the sum over threads.
+    """
+
+    def __init__(self) -> None:
+        self.wall_seconds = self.cpu_seconds = 0.0
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._since = 0.0
+        self._own = threading.local()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._since = time.perf_counter()
+        self._own.began = [*getattr(self._own, "began", ()), time.thread_time()]
+
+    def __exit__(self, *_: object) -> None:
+        *self._own.began, began = self._own.began
+        with self._lock:
+            self._inside -= 1
+            if not self._own.began:
+                self.cpu_seconds += time.thread_time() - began
+            if self._inside == 0:
+                self.wall_seconds += time.perf_counter() - self._since
+
+
+preparing = Preparing()
+
+
+def clock() -> tuple[float, float]:
+    """The time, and the CPU time of this process and of its child processes that have ended, in seconds.
+
+    The compilation of kernels, which happens once on a machine, is left out of both.
+    """
+    return time.perf_counter() - preparing.wall_seconds, sum(os.times()[:4]) - preparing.cpu_seconds
 
 
 @functools.cache
@@ -63,12 +222,6 @@ def _warn_of_no_cache() -> None:
         RuntimeWarning,
         stacklevel=3,
     )
-
-
-def reordering_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a kernel in which LLVM may reorder sums, so that it can vectorise them. NaN and infinity keep their
-    meaning."""
-    return kernel(function, fastmath={"reassoc", "contract", "nsz"})
 
 
 def frozen(array: Any, dtype: Any) -> np.ndarray:

@@ -29,7 +29,10 @@ class DataError(LongtailError, ValueError):
     def __init__(
         self, path: str | os.PathLike[str], reason: str, *, line: int | None = None, column: int | None = None
     ) -> None:
-        self.path, self.reason, self.line, self.column = os.fspath(path), reason, line, column
+        self.path = os.fspath(path)
+        self.reason = reason
+        self.line = line
+        self.column = column
         place = "".join(f", {name} {at}" for name, at in (("line", line), ("column", column)) if at is not None)
         super().__init__(f"{self.path}{place}: {reason}")
 

@@ -16,6 +16,7 @@ from longtail.errors import InputError
 
 MAX_COLUMNS = 2**31 - 2  # features and labels are numbered by int32, and the bias may add a column
 LARGEST_INT32 = int(np.iinfo(np.int32).max)
+ENTRIES_AT_ONCE = 1 << 22  # entries that a check of a long, perhaps memory-mapped array looks at together
 
 Rows = TypeVar("Rows", sp.csr_array, np.ndarray)
 
@@ -68,17 +69,27 @@ def csr_fault(
     )
     if fault:
         return fault
-    rises = indices[1:] > indices[:-1]
-    starts = indptr[1:-1]
-    rises[starts[(starts > 0) & (starts < indices.size)].astype(np.int64) - 1] = True  # a row may start anywhere
-    return None if rises.all() else f"{names[1]} are not sorted and unique within a row"
+    for begin in range(0, indices.size - 1, ENTRIES_AT_ONCE):
+        piece = indices[begin : begin + ENTRIES_AT_ONCE + 1]
+        rises = piece[1:] > piece[:-1]
+        first, last = np.searchsorted(indptr, (begin + 1, begin + len(piece)))
+        rises[indptr[first:last].astype(np.int64) - 1 - begin] = True  # a row may start anywhere
+        if not rises.all():
+            return f"{names[1]} are not sorted and unique within a row"
+    return None
 
 
 def value_fault(data: np.ndarray, n_entries: int, *, name: str = "data") -> str | None:
     """What is wrong with the values of a sparse matrix of `n_entries` entries, or None."""
     if data.size != n_entries:
         return f"{name} has {data.size:,} values for {n_entries:,} indices"
-    return None if np.isfinite(data).all() else f"{name} holds NaN or infinity"
+    return None if all_finite(data) else f"{name} holds NaN or infinity"
+
+
+def all_finite(data: np.ndarray) -> bool:
+    """Whether no value is NaN or infinite. Takes little memory, however many values there are."""
+    pieces = range(0, data.size, ENTRIES_AT_ONCE)
+    return all(np.isfinite(data[begin : begin + ENTRIES_AT_ONCE]).all() for begin in pieces)
 
 
 def sparse_fault(matrix: Any) -> str | None:

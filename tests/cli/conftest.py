@@ -36,7 +36,9 @@ def good(run: Run) -> Run:
 
     def stdout(*words: Any, **more: Any) -> str:
         result = run(*words, **more)
-        assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+        usual = ("Plan: ", "Timing a sample of the work: compiling")  # the plan of `train`, and a cold cache of kernels
+        said = [line for line in result.stderr.splitlines() if not line.startswith(usual)]
+        assert (result.exit_code, said) == (0, []), result.stderr
         return result.stdout
 
     return stdout

@@ -19,8 +19,8 @@ from longtail.methods import METHODS
 from tests.cli.conftest import PROGRAM, environment
 
 VERBS = (
-    "train", "runs", "predict", "evaluate", "inspect", "explain", "thresholds", "rules", "tune", "compare", "data",
-    "serve", "warmup", "demo",
+    "plan", "train", "runs", "predict", "evaluate", "inspect", "explain", "update", "thresholds", "rules", "tune",
+    "compare", "data", "serve", "warmup", "demo",
 )  # fmt: skip
 HEAVY = ("numpy", "scipy", "sklearn", "numba", "rich", "matplotlib")
 
@@ -177,6 +177,7 @@ def test_completion_is_offered():
 def test_every_option_in_the_documentation_exists(good):
     page = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
     helps = {verb: good(verb, "--help") for verb in VERBS} | {"": good("--help")}
+    helps["plan"] = " ".join(good("plan", "--method", method, "--help") for method in METHODS)
     helps["train"] = " ".join(good("train", "--method", method, "--help") for method in METHODS)
     assert [verb for verb in VERBS if f"## {verb}" not in page] == []
     assert {flag for flag in re.findall(r"--[a-zA-Z-]*[a-zA-Z]", page) if flag not in " ".join(helps.values())} == set()

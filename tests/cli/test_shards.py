@@ -62,7 +62,7 @@ def test_verify_compares_the_index_with_the_weights(run, sharded, tmp_path):
     assert run("inspect", tmp_path / "m").exit_code == 0
     done = run("inspect", tmp_path / "m", "--verify")
     assert done.exit_code != 0
-    assert "index_weights is not that of the weights" in done.stderr
+    assert "index_weights does not belong to the weights" in done.stderr
 
 
 @pytest.mark.parametrize("size", ["big", "1XB", "-1GB", "0", "1e9"])

@@ -280,14 +280,10 @@ def test_texts_of_every_kind_give_the_same_rows(wrap):
     assert abs(features.transform(wrap(TEXTS)) - TextFeatures().fit_transform(TEXTS)).nnz == 0
 
 
-@pytest.mark.parametrize("norm", ["l2", "l1", "none"])
-@pytest.mark.parametrize("use_idf", [True, False])
-@pytest.mark.parametrize("sublinear_tf", [True, False])
-@pytest.mark.parametrize("kind", ["tfidf", "hashing"])
-def test_weights_are_scikit_learns_to_the_bit(kind, sublinear_tf, use_idf, norm):
-    texts = ["a b b c", "c c c d", "", "e f a a a a a", "z"]
-    features = TextFeatures(kind, sublinear_tf=sublinear_tf, use_idf=use_idf, norm=norm, n_features=64).fit(texts)
-    ours = features.transform(texts)
-    theirs = features._weights.transform(features._counter.transform(texts))
-    assert ours.dtype == np.float32
-    assert np.array_equal(ours.toarray(), theirs.toarray().astype(np.float32))
+def test_the_share_of_unknown_words(tmp_path):
+    features = TextFeatures(min_df=1).fit(["apple pie", "apple tart"])
+    assert features.unknown_share(["apple pear", "pie pie"]) == 0.25
+    assert features.unknown_share([""]) is None
+    arrays, meta = features.to_arrays()
+    assert TextFeatures.from_arrays(arrays, meta, tmp_path).unknown_share(["tart plum"]) == 0.5
+    assert TextFeatures(kind="hashing").fit(["apple"]).unknown_share(["pear"]) is None

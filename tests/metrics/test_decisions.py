@@ -21,13 +21,16 @@ def indicators(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("average", ["micro", "macro", "samples"])
-def test_sets_are_measured_as_in_scikit_learn(seed, average):
+@pytest.mark.parametrize("zero_division", [0.0, 1.0, math.nan])
+def test_sets_are_measured_as_in_scikit_learn(seed, average, zero_division):
     truth, found = indicators(seed)
     used = np.flatnonzero(truth.any(axis=0) | found.any(axis=0))
     labels = None if average == "samples" else used
-    expected = precision_recall_fscore_support(truth, found, labels=labels, average=average, zero_division=0)[:3]
+    expected = precision_recall_fscore_support(
+        truth, found, labels=labels, average=average, zero_division=zero_division
+    )[:3]
     name = average.removesuffix("s")
-    measured = metrics.set_metrics(sp.csr_array(truth), sp.csr_array(found))
+    measured = metrics.set_metrics(sp.csr_array(truth), sp.csr_array(found), zero_division=zero_division)
     assert [measured[f"{name}-{each}"] for each in ("precision", "recall", "F1")] == pytest.approx(expected)
 
 

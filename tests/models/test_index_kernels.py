@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from longtail.compiled import csr_parts
 from longtail.models import index_kernels as kernels
 from longtail.models.index import LOOKUP_PRICE, InvertedIndex
 from tests import reference
@@ -38,7 +37,7 @@ def index_of(W: np.ndarray, bias: float, price: float = LOOKUP_PRICE) -> Inverte
 def rows_by_estimate(index: InvertedIndex, X: sp.csr_array, k: int) -> int:
     """How many rows did not take the lists alone."""
     out = np.empty((X.shape[0], k), np.int32), np.empty((X.shape[0], k), np.float32)
-    return kernels.top_rows(csr_parts(X), index, *index._buffers(X), *out)
+    return kernels.top_rows(index.rows(X), index, *index._buffers(X), *out)
 
 
 def expected_top(X, W, bias, k):
@@ -96,9 +95,9 @@ def test_estimates_keep_their_bound(problem):
     index, rows = index_of(W, bias), sp.csr_array(X)
     (out, factors, numbers), scores = index._buffers(rows), reference.scores(X, W, bias).astype(np.float64)
     for i in range(len(X)):
-        count, _, error = kernels.list_columns(i, csr_parts(rows), index, factors, numbers)
+        count, _, error = kernels.list_columns(i, index.rows(rows), index, factors, numbers)
         if count:
-            kernels.estimate_row(i, csr_parts(rows), index, factors, numbers, count, out)
+            kernels.estimate_row(i, index.rows(rows), index, factors, numbers, count, out)
             assert (np.abs(out[: len(W)] - scores[i]) <= error).all()
 
 
@@ -167,7 +166,7 @@ def test_too_many_candidates_send_a_row_to_the_lists():
     W, x = np.ones((L, d), np.float32), sp.csr_array(np.ones((1, d), np.float32))
     index = index_of(W, 0.0)  # every label ties, so no estimate can tell them apart
     _, factors, numbers = index._buffers(x)
-    _, budget, error = kernels.list_columns(0, csr_parts(x), index, factors, numbers)
+    _, budget, error = kernels.list_columns(0, index.rows(x), index, factors, numbers)
     assert (2 <= budget < L, error < np.inf) == (True, True)  # the estimate was worth a try
     assert rows_by_estimate(index, x, 1) == 0
     assert index.top(x, 3).labels.tolist() == [[0, 1, 2]]

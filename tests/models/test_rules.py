@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.compiled import csr_parts
 from longtail.errors import InputError
 from longtail.models import HashedModel, LinearModel, Rules, Thresholds
 from longtail.models.buckets import LinearBuckets
@@ -79,17 +78,20 @@ def test_pairs_have_the_scores_of_all_labels(kind):
     model, X = MODELS[kind](0), rows(1)
     labels = np.random.default_rng(2).integers(0, N_LABELS, (25, 6))
     expected = np.take_along_axis(model.scores(X, np.arange(N_LABELS)), labels, axis=1)
-    np.testing.assert_allclose(model.pair_scores(X, labels), expected, rtol=1e-5, atol=1e-6)
+    found = model.index.batch(X).pairs(np.repeat(np.arange(25), 6), labels.ravel())
+    np.testing.assert_allclose(found.reshape(25, 6), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_pairs_of_a_linear_model_have_the_bits_of_its_twin():
     model, X = linear(3), rows(4)
     labels = np.random.default_rng(5).integers(0, N_LABELS, (25, 9))
     expected = np.take_along_axis(reference.scores(X.toarray(), model.W.toarray(), 1.0), labels, axis=1)
-    found = np.empty(labels.shape, np.float32)
-    score_pairs(csr_parts(X), model.index, labels.astype(np.uint32), found)
-    np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(model.pair_scores(X, labels), expected)
+    found = np.empty(labels.size, np.float32)
+    pairs = np.repeat(np.arange(25), 9), labels.ravel()
+    found[:] = model.index.bias_scores[pairs[1]]
+    score_pairs(model.index.rows(X), model.index, pairs[0], pairs[1].astype(np.uint32), found)
+    np.testing.assert_array_equal(found, expected.ravel())
+    np.testing.assert_array_equal(model.index.batch(X).pairs(*pairs), expected.ravel())
 
 
 def test_an_explanation_shows_the_offset():

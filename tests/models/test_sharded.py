@@ -65,8 +65,8 @@ def test_every_answer_has_the_same_bits(bias, more, most):
     ids = np.array([299, 0, 150, 7, 7])
     np.testing.assert_array_equal(many.scores(X, ids), one.scores(X, ids))
     np.testing.assert_array_equal(many.scores(X, np.arange(L)), one.scores(X, np.arange(L)))
-    pairs = np.random.default_rng(2).integers(0, L, size=(N, 6))
-    np.testing.assert_array_equal(many.pair_scores(X, pairs), one.pair_scores(X, pairs))
+    pairs = np.repeat(np.arange(N), 6), np.random.default_rng(2).integers(0, L, size=6 * N)
+    np.testing.assert_array_equal(many.index.batch(X).pairs(*pairs), one.index.batch(X).pairs(*pairs))
     for threshold in (-1.0, 2.0, 1e9):
         mine, wanted = many.predict_above(X, threshold), one.predict_above(X, threshold)
         assert mine.indices.tolist() == wanted.indices.tolist()

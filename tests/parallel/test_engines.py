@@ -265,8 +265,15 @@ def test_a_plan_sets_the_time_out():
         return _Dispatch(Silent(), PIECES, limits, more.get("expected"), print, None)
 
     assert timeout().timeout(4) == float("inf")  # nothing known yet
-    assert timeout(expected=lambda piece: 3.0 * piece.cost).timeout(4) == 150.0
-    assert timeout(expected=lambda piece: 0.001).timeout(4) == 1.0
+    planned = timeout(expected=lambda piece: 3.0 * piece.cost)
+    assert planned.timeout(4) == 600.0  # the first block may compile kernels
+    planned.pace = 0.01
+    assert planned.timeout(4) == 150.0
+    planned.pace = 6.0  # blocks take longer than the plan says
+    assert planned.timeout(4) == 300.0
+    quick = timeout(expected=lambda piece: 0.001)
+    quick.pace = 0.001
+    assert quick.timeout(4) == 1.0
     seen = timeout()
     seen.pace = 2.0
     assert seen.timeout(4) == 100.0

@@ -222,7 +222,7 @@ def test_other_parameters_data_or_versions_are_refused_by_name(tmp_path, monkeyp
     assert refused(folder, random_state=1) == (
         "parameter random_state was 0 and is now 1; setting seed was 0 and is now 1"
     )
-    assert "plan: blocks was 7 and is now 10" in refused(folder, size=2)
+    assert "blocks: number was 7 and is now 10" in refused(folder, size=2)
     other = X.copy()
     other.data[5] += 1
     assert refused(folder, X=other).startswith("data: digest was ")

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.methods.base import ExtremeClassifier
+from longtail.methods.forecast import Forecast, Range
 from longtail.methods.problem import Block, Part, Problem, Stack
 from longtail.models import LinearModel
 from longtail.parallel import ranges
@@ -54,6 +55,10 @@ class ToyProblem(Problem):
             return [Block(0, np.array([0]), 1.0)]
         columns = ranges(self.Y.shape[1], self.block_size)
         return [Block(number, np.array(block), float(len(block))) for number, block in enumerate(columns)]
+
+    def forecast(self, X, Y, n_threads):
+        second = Range.around(1.0, 0.1)
+        return Forecast(second, 1, Range(8, 8, 8), 100, 0, "nothing", 0.0)
 
     def solve(self, block, work):
         faults.strike(os.environ.get("TOY_FAULT", ""), block.number, mark(f"block-{block.number}"))

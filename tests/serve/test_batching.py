@@ -19,11 +19,13 @@ class Scorer:
 
     def __init__(self, seconds_per_row: float = 0.0) -> None:
         self.batches: list[list[tuple[str, int]]] = []
+        self.rows: list[list[str]] = []
         self.seconds = seconds_per_row
 
     def __call__(self, pieces):
         self.batches.append([(piece.job.model, piece.stop - piece.start) for piece in pieces])
         rows = [piece.rows for piece in pieces]
+        self.rows.append([row for part in rows for row in part])
         if any("bad" in part for part in rows):
             raise ValueError("bad row")
         time.sleep(self.seconds * sum(map(len, rows)))
@@ -69,13 +71,65 @@ def test_a_batch_is_of_one_model():
 
 def test_many_rows_are_scored_in_turn_with_others():
     scorer = Scorer(1e-5)
-    big, small = [f"big {i}" for i in range(1000)], ["small"]
+    big, small = [f"big {i}" for i in range(2000)], ["small"]
     results = run(scorer, [("m", big)], later=[("m", small)])
     assert [row for part in results[0] for row in part] == big
     assert results[1] == [small]
     sizes = [sum(count for _, count in batch) for batch in scorer.batches]
     assert max(sizes) <= batching.MAX_BATCH_ROWS
-    assert ("m", 1) in scorer.batches[1] + scorer.batches[2]  # not after all of the large one
+    before = next(i for i, rows in enumerate(scorer.rows) if "small" in rows)
+    assert sum(sizes[:before]) <= 4 * batching.MAX_BATCH_ROWS + batching.TURN_ROWS  # not after all of the large one
+
+
+def test_small_requests_are_finished_in_the_order_of_arrival(monkeypatch):
+    """If a batch has room for a few rows only, requests must not all progress together and all end late."""
+    monkeypatch.setattr(batching, "MAX_BATCH_ROWS", 10)
+    finished = []
+
+    def score(pieces):
+        finished.extend(piece.job.rows[0] for piece in pieces if piece.stop == piece.job.n_rows)
+        return [piece.rows for piece in pieces]
+
+    run(score, [("m", [f"{i}"] * 32) for i in range(6)])
+    assert finished == [f"{i}" for i in range(6)]
+    finished.clear()
+    run(score, [("m", ["long"] * 500), *(("m", [f"{i}"] * 32) for i in range(3))])
+    assert finished == ["0", "1", "2", "long"]  # others have their turn
+
+
+def test_the_backlog_is_what_waits():
+    seconds = []
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as executor:
+
+            def score(pieces):
+                seconds.append(batcher.backlog)
+                time.sleep(0.001 * sum(piece.stop - piece.start for piece in pieces))
+                return [piece.rows for piece in pieces]
+
+            batcher = Batcher(score, loop, executor)
+
+            def put(n_rows, deadline=60.0):
+                job = QueuedRows(
+                    "m", ["a"] * n_rows, 5, np.full(n_rows, 100.0), loop.create_future(), time.monotonic() + deadline
+                )
+                batcher.put(job)
+                return job.future
+
+            await put(5)  # measures the cost
+            futures = [put(200), put(200), put(50, -1.0)]
+            before = batcher.backlog
+            futures[1].cancel()
+            await asyncio.gather(*futures, return_exceptions=True)
+            return before, batcher.backlog
+
+    before, after = asyncio.run(main())
+    assert 0.4 < before < 4.0  # 450 rows of about a millisecond
+    assert after == pytest.approx(0.0, abs=1e-9)
+    assert seconds[1] > 0
+    assert seconds[-1] == pytest.approx(0.0, abs=1e-9)  # the last batch holds the last rows
 
 
 def test_a_faulty_request_fails_alone(caplog):
@@ -130,8 +184,8 @@ def test_a_lone_request_does_not_wait():
     assert asyncio.run(main()) < 0.002
 
 
-@pytest.mark.parametrize("seconds", [0.0, 0.003])
-def test_short_batches_run_in_the_loop_and_long_ones_beside_it(seconds):
+@pytest.mark.parametrize(("seconds", "inside"), [(0.0, True), (0.03, False)])
+def test_batches_run_in_the_loop_and_long_rows_beside_it(seconds, inside):
     import threading
 
     seen = []
@@ -141,6 +195,5 @@ def test_short_batches_run_in_the_loop_and_long_ones_beside_it(seconds):
         time.sleep(seconds * sum(piece.stop - piece.start for piece in pieces))
         return [piece.rows for piece in pieces]
 
-    for _ in range(1):
-        run(score, [("m", ["a"] * 200)], later=[("m", ["b"] * 50)] * 3)
-    assert seen[-1] is (seconds == 0.0)
+    run(score, [("m", ["a"] * 4)], later=[("m", ["b"] * 2)] * 3)
+    assert seen[-1] is inside

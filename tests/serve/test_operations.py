@@ -322,3 +322,17 @@ def test_short_tokens_are_refused(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         app(["serve", "x"], prog_name="longtail")
     assert "a token must have 16 to 512" in capsys.readouterr().err
+
+
+def test_workers_end_when_the_master_is_killed(tmp_path):
+    """SIGKILL of the master: nobody would restart the workers, so they end, and a new service can take the port."""
+    folder = save(tmp_path / "model", text_model())
+    service = Running(str(folder), "--workers", "2")
+    left = workers(service)
+    service.stop(signal.SIGKILL)
+    assert until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in left), 20)
+    begin = time.monotonic()
+    again = Running(str(folder), "--workers", "1")
+    assert again.ask("/v1/models/model/predict", {"texts": "cough"}).status == 200
+    assert time.monotonic() - begin < 60
+    assert again.stop() == 0

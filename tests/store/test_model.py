@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +18,10 @@ from sklearn.exceptions import NotFittedError
 import longtail
 from longtail.data import TextFeatures
 from longtail.errors import ModelError
+from longtail.growth import Growth
 from longtail.models import LinearModel
 from longtail.models import index_kernels as kernels
+from longtail.models.dense import DenseWeights
 from longtail.store import Provenance, model_id, model_size, read_model, write_model
 from tests.store.samples import (
     PROVENANCE,
@@ -271,20 +274,30 @@ def listed(section: str) -> set[str]:
     return {row.split("`")[1] for row in text.splitlines() if row.startswith("| `")}
 
 
+def hybrid_model() -> LinearModel:
+    dense = DenseWeights(np.ones((2, 1), np.float16), np.array([1]))
+    return LinearModel(sp.csr_array((2, 3), dtype=np.float32), 3, dense=dense)
+
+
 def test_the_document_lists_the_members_that_are_written(tmp_path):
     manifest, meta, entries, arrays = set(), set(), set(), set()
     folders = [save(tmp_path / make.__name__, make()) for make in (plain_model, text_model, number_model, hashed_model)]
     folders += [path / "model" for path in GOLDEN.iterdir() if (path / "model").is_dir()]
+    folders.append(save(tmp_path / "hybrid", hybrid_model()))
+    remembered = Growth(np.zeros(2, np.uint64), np.zeros(plain_model().n_labels, np.uint64), np.empty(0, np.int64))
+    write_model(tmp_path / "grown", plain_model(), Provenance("one-vs-all", growth=remembered), index=True)
+    folders.append(tmp_path / "grown")
     for folder in folders:
         body = json.loads((folder / "model.json").read_bytes())
         manifest |= set(body)
         meta |= set(body["meta"])
-        arrays |= {"figure_…" if name.startswith("figure_") else name for name in body["arrays"]}
+        names = {re.sub(r"^shard\d+_", "", name) for name in body["arrays"]}
+        arrays |= {"figure_…" if name.startswith("figure_") else name for name in names}
         entries |= {member for entry in body["arrays"].values() for member in entry}
     assert listed("Manifest") == manifest
     assert listed("Entries") == entries
     assert listed("Meta data") == meta
-    own = {name for name in arrays if not name.startswith("member")}  # those of members have a prefix
+    own = {name for name in arrays if not name.startswith(("member", "shard"))}  # those of parts have a prefix
     assert listed("Arrays") == own | {"rule_offsets"}
 
 

@@ -148,7 +148,7 @@ def test_verify_finds_an_index_of_other_weights(memory_path):
         forgery = Forgery(save(memory_path / "m", model, index=True))
         forgery.edit(name, lambda array: array * 2)
         forgery.seal()
-        with pytest.raises(ModelError, match=f"{name} is not that of the weights"):
+        with pytest.raises(ModelError, match=f"{name} does not belong to the weights"):
             verify_index(read_model(memory_path / "m")[0], where)
 
 

@@ -32,12 +32,14 @@ from longtail.cli import (
     evaluate,
     explain,
     inspect,
+    plan,
     predict,
     progress,
     runs,
     serve,
     train,
     tune,
+    update,
     warmup,
 )
 from longtail.cli.options import STYLE, add
@@ -177,12 +179,14 @@ def longtail_(
         say(ctx.get_help())
 
 
+add(app, plan.plan, train.groups)
 add(app, train.train, train.groups)
 add(app, runs.runs, {})
 add(app, predict.predict, {"reading": READING})
 add(app, evaluate.evaluate, {"reading": READING})
 add(app, inspect.inspect, {})
 add(app, explain.explain, {"reading": READING})
+add(app, update.update, {"reading": READING})
 add(app, decisions.thresholds, {"reading": READING})
 add(app, decisions.rules, {})
 add(app, tune.tune, tune.groups)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.options import Groups
-from longtail.cli.output import UsageError, duration, say, say_json, size
+from longtail.cli.output import UsageError, say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import (
     NAMING,
@@ -27,6 +27,7 @@ from longtail.cli.reading import (
     top_labels,
 )
 from longtail.errors import RunError
+from longtail.words import duration, size
 
 if TYPE_CHECKING:
     from longtail.data import Dataset

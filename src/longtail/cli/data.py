@@ -37,17 +37,18 @@ def data(
     if save is not None:
         _check_targets([save] if split is None else [os.path.join(save, part) for part in PARTS], force)
     features = text_features(text_options)
-    dataset, _ = read_data(data, reading, **({} if features is None else {"text_features": features}))
+    whole = save if split is None else None
+    chosen = {} if features is None else {"text_features": features}
+    dataset, _ = read_data(data, reading, save=whole, **chosen)
     summary = dataset.summary()
-    if save is not None:
-        parts = {save: dataset}
-        if split is not None:
-            names = [os.path.join(save, part) for part in PARTS]
-            parts = dict(zip(names, divided(dataset, split), strict=True))
-        for folder, part in parts.items():
-            with step(f"Saving {folder}"):
-                part.save(folder)
-            note(f"Saved {part.n_samples:,} rows in {folder}")
+    if whole is not None:
+        note(f"Saved {dataset.n_samples:,} rows in {whole}")
+    elif save is not None and split is not None:
+        for name, part in zip(PARTS, divided(dataset, split), strict=True):
+            target = os.path.join(save, name)
+            with step(f"Saving {target}"):
+                part.save(target)
+            note(f"Saved {part.n_samples:,} rows in {target}")
     say_json(asdict(summary)) if json else say(summary)
 
 

@@ -17,11 +17,12 @@ import typer
 
 from longtail.cli.card import write_card
 from longtail.cli.examples import example
-from longtail.cli.output import duration, say, say_json, size
+from longtail.cli.output import say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import Json, load_model, top_labels
 from longtail.cli.train import check_target, save
 from longtail.errors import ModelError
+from longtail.words import duration, size
 
 if TYPE_CHECKING:
     from longtail.data import Dataset

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.output import note, say, say_json, size
+from longtail.cli.output import note, say, say_json
 from longtail.cli.reading import Json, Model, label_called, load_model
+from longtail.cli.update import facts
+from longtail.words import size
 
 if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 QUANTILES = (0, 25, 50, 75, 99, 100)  # of the weights per label, in per cent
 NAMES = 8  # label names shown
+UPDATES = 10  # the last of the history
 
 
 def inspect(
@@ -72,6 +75,7 @@ def _description(clf: ExtremeClassifier, model: str) -> dict[str, Any]:
         "index_bytes": store.index_size(model),
         "text_pipeline": _pipeline(inner),
         "label_names": clf.classes_[:NAMES].tolist(),
+        "history": clf.history_,
     }
 
 
@@ -125,8 +129,15 @@ def _for_people(about: dict[str, Any], training: dict[str, str]) -> Any:
             "text pipeline": _pairs(about["text_pipeline"]) if about["text_pipeline"] else "none; rows of numbers",
             "label names": ", ".join(map(str, about["label_names"])) + more,
             **training,
+            **_history_for_people(about["history"]),
         }
     )
+
+
+def _history_for_people(history: list[dict[str, Any]]) -> dict[str, str]:
+    """The last updates, by date."""
+    told = (("; ".join(f"{name} {text}" for name, text in facts(entry).items()), entry) for entry in history[-UPDATES:])
+    return {f"{entry['what']} {number}, {entry['when'][:10]}": text for number, (text, entry) in enumerate(told, 1)}
 
 
 def _more_on_disk(about: dict[str, Any]) -> str:

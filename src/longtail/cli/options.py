@@ -57,6 +57,21 @@ def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
     return found
 
 
+def words(parameters: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> list[str]:
+    """The words of a command line that give these values to the options."""
+    found = []
+    for parameter in parameters:
+        if parameter.name in given:
+            value = given[parameter.name]
+            flag = str(typing.get_args(parameter.annotation)[1].default)  # in an annotation, Option's first argument
+            if isinstance(value, bool):
+                yes, _, no = flag.partition("/")
+                found += [word for word in (yes if value else no,) if word]
+            else:
+                found += [flag, *map(str, value if isinstance(value, tuple) else (value,))]
+    return found
+
+
 def option_type(hint: Any) -> Any:
     """The part of a parameter's type that can be typed on a command line: a number, a word, either of them, a switch,
     or a pair; None if there is none."""

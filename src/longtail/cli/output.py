@@ -30,19 +30,3 @@ def note(text: str) -> None:
 def printable(text: str) -> str:
     """Make control characters visible. Names come from foreign files and could otherwise steer the terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
-def size(n_bytes: int) -> str:
-    """A number of bytes in a readable unit."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:,.1f} {unit}"
-    return f"{n_bytes} bytes"
-
-
-def duration(seconds: float) -> str:
-    """A number of seconds in readable units."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from longtail.data import Dataset, TextFeatures
     from longtail.methods import ExtremeClassifier
+    from longtail.models import Model as AnyModel
     from longtail.topk import TopK
 
 _DATA = typer.Argument(metavar="DATA", help="A data file, a saved dataset, or - for standard input.")
@@ -33,6 +35,7 @@ Filter = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 ROWS = 8192  # rows predicted between two steps of a bar, or two writes
+SHOWN_FROM = 1 << 28  # bytes of a model whose loading is shown; to show it takes longer than to load a smaller one
 SUGGEST_AMONG = 100_000  # labels; searching more of them for a similar name takes too long
 
 
@@ -124,6 +127,15 @@ def load_model(path: str) -> ExtremeClassifier:
         return load(path)
 
 
+def open_model(path: str) -> AnyModel:
+    """The model alone. It predicts without its estimator, and without the import of scikit-learn."""
+    from longtail.store import model_size, read_model
+
+    large = os.path.isdir(path) and model_size(path) > SHOWN_FROM
+    with step(f"Loading {path}", show=large):
+        return read_model(path)[0]
+
+
 def predictions(
     clf: ExtremeClassifier, X: csr_array, k: int, shown: Step, pairs: csr_array | None = None
 ) -> Iterator[TopK]:
@@ -134,7 +146,7 @@ def predictions(
         shown.update(min(start + ROWS, X.shape[0]), X.shape[0])
 
 
-def top_without(clf: ExtremeClassifier, X: csr_array, k: int, pairs: csr_array | None) -> TopK:
+def top_without(clf: ExtremeClassifier | AnyModel, X: csr_array, k: int, pairs: csr_array | None) -> TopK:
     """The k best labels that are not among the pairs of these rows."""
     import numpy as np
 

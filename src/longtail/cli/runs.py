@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.output import duration, say, say_json, size
+from longtail.cli.output import say, say_json
 from longtail.cli.reading import Json
+from longtail.words import duration, size
 
 if TYPE_CHECKING:
     from longtail.runs import RunStatus

@@ -106,7 +106,7 @@ def groups(words: list[str]) -> Groups:
 
 
 def _tokens(file: str | None) -> tuple[bytes, ...]:
-    """The tokens of the file, one per line, or that of the environment."""
+    """The tokens in the file, one per line, or the token in the environment."""
     if file is not None:
         lines = Path(file).read_text(encoding="utf-8").split()
         if not lines:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longtail.cli import progress
 from longtail.cli.card import write_card
 from longtail.cli.options import Groups, n_bytes, options_of
-from longtail.cli.output import UsageError, duration, note, say, say_json, size
+from longtail.cli.output import UsageError, note, say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
-from longtail.errors import ModelError
+from longtail.errors import InputError, ModelError
+from longtail.words import duration, size
 
 if TYPE_CHECKING:
+    from longtail.data import Dataset
     from longtail.methods import ExtremeClassifier
+    from longtail.methods.planning import Plan
 
 DEFAULT_METHOD = "one-vs-all"
+CALIBRATED_ROWS = 1000  # texts from which one-vs-all is calibrated unless --calibrate says otherwise
 
 
 def train(
@@ -50,6 +56,9 @@ def train(
             show_default="512 MiB",
         ),
     ] = None,
+    force_memory: Annotated[
+        bool, typer.Option("--force-memory", help="Train even if the memory will not be enough.")
+    ] = False,
     json: Json = False,
     *,
     reading: dict[str, Any],
@@ -58,20 +67,34 @@ def train(
 ) -> None:
     """Train a model on DATA and save it in the folder MODEL.
 
-    The model keeps the names of labels and features and, for texts, the fitted text pipeline.
+    The model keeps the names of labels and features and, for texts, the fitted text pipeline. One-vs-all on 1,000 texts
+    or more also learns probabilities, unless --calibrate off is given.
     """
     check_target(model, force=force)
     check_run(run, model, workers)
     clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
     dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
+    if _is_calibrated_by_default(method, dataset, method_options, paper=paper):
+        clf.set_params(calibrate=True)
+    from longtail.compiled import preparing
+
+    compiled = preparing.wall_seconds
     try:
         with step("Training", "%") as training:
-            clf.fit(dataset, progress=training.share, run=run, workers=workers, shard_size=shard_size)
+            clf.fit(
+                dataset,
+                progress=training.share,
+                run=run,
+                workers=workers,
+                shard_size=shard_size,
+                plan=partial(tell_plan, force_memory=force_memory, in_shards=run is not None),
+            )
     except KeyboardInterrupt:
         if run is not None:
             note(f"Finished blocks are kept in {run}; the same command goes on from there.")
         raise
+    compiled = preparing.wall_seconds - compiled
     save_seconds = save(clf, model)
     write_card(model, train_Y=dataset.Y)
     from longtail import store
@@ -85,17 +108,30 @@ def train(
         "weights": clf.model_.n_weights,
         "training": clf.training_.as_dict(),
         "read_seconds": round(read_seconds, 3),
-        "train_seconds": round(training.seconds, 3),
+        "compile_seconds": round(compiled, 3),
+        "train_seconds": round(max(0.0, training.seconds - compiled), 3),
         "save_seconds": round(save_seconds, 3),
         "model_bytes": store.model_size(model),
     }
     say_json(result) if json else say(_for_people(result, clf.training_.messages()))
 
 
+def tell_plan(plan: Plan, *, force_memory: bool, in_shards: bool) -> None:
+    """Print the plan in one line, and refuse a fit that cannot fit into memory."""
+    if not progress.quiet:
+        note(plan.short())
+    needed = plan.needed_in_shards if in_shards else plan.needed_bytes.likely
+    if needed > plan.free_bytes and not force_memory:
+        raise InputError(
+            f"training needs about {size(needed)} of memory, and {size(plan.free_bytes)} are free: "
+            f"{'; '.join(plan.advice())}; or add --force-memory to try it nevertheless"
+        )
+
+
 def _for_people(result: dict[str, Any], messages: list[str]) -> Any:
     from longtail.report import Facts
 
-    times = ("read", "train", "save")
+    times = ("read", "compile", "train", "save") if result["compile_seconds"] >= 1 else ("read", "train", "save")
     return Facts(
         {
             **{key: result[key] for key in ("rows", "features", "labels", "weights")},
@@ -104,6 +140,12 @@ def _for_people(result: dict[str, Any], messages: list[str]) -> Any:
             "model": f"{result['model']} ({size(result['model_bytes'])})",
         }
     )
+
+
+def _is_calibrated_by_default(method: str, dataset: Dataset, options: dict[str, Any], *, paper: bool) -> bool:
+    """Whether a model is calibrated without being asked: where that costs at most half of a fit, and rows suffice."""
+    given = paper or "calibrate" in options
+    return not given and method == DEFAULT_METHOD and dataset.texts is not None and len(dataset) >= CALIBRATED_ROWS
 
 
 # --- the method ------------------------------------------------------------------------------------------------------

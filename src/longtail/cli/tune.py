@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from longtail.cli.options import Groups
+from longtail.cli.options import Groups, words
 from longtail.cli.output import UsageError, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
+from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features
+from longtail.cli.reading import text_options as _text_options
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -21,7 +22,9 @@ def tune(
     methods: Annotated[
         str | None, typer.Option("--methods", metavar="NAME,NAME,…", help="The methods to choose among.")
     ] = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="What to maximise, such as P@1 or nDCG@5.")] = None,
+    metric: Annotated[
+        str | None, typer.Option("--metric", help="What to maximise, such as P@1, or the mean of several: P@1,nDCG@5.")
+    ] = None,
     state: Annotated[
         str | None, typer.Option("--state", metavar="FILE", help="Keep trials there, to continue after a stop.")
     ] = None,
@@ -45,9 +48,12 @@ def tune(
     options |= {} if metric is None else {"metric": metric}
     with step("Tuning", "%") as shown:
         found = tuning.tune(dataset, seconds, state=state, progress=lambda share, name: shown.share(share), **options)
-    command = found.command(data)
+    command = found.command(data, more=[*words(READING + NAMING, reading), *words(_text_options(), text_options)])
     if json:
-        trials = [{"method": t.method, "params": t.params, "rows": t.n_rows, "score": t.score} for t in found.trials]
+        trials = [
+            {"method": t.method, "params": t.params, "rows": t.n_rows, "fold": t.fold, "score": t.score}
+            for t in found.trials
+        ]
         best = {"method": found.best.method, "params": found.best.params, "score": found.best.score}
         say_json({"metric": found.metric, "best": best, "trials": trials, "command": command})
     else:
@@ -57,7 +63,7 @@ def tune(
 
 def groups(words: list[str]) -> Groups:
     """The options of `tune`."""
-    return {"reading": [*READING, *NAMING], "text_options": text_options()}
+    return {"reading": [*READING, *NAMING], "text_options": _text_options()}
 
 
 def _seconds(text: str) -> float:

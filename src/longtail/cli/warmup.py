@@ -1,8 +1,9 @@
-"""`longtail warmup`: compile the kernels of prediction now, so that the first start of a service need not."""
+"""`longtail warmup`: compile the kernels now, so that later commands and services find them."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -16,33 +17,56 @@ SENTENCES = ("a small text about one thing", "another text about two things", "a
 
 def warmup(
     models: Annotated[list[str] | None, typer.Argument(metavar="MODEL", help="Model folders to try as well.")] = None,
+    prediction: Annotated[
+        bool, typer.Option("--prediction", help="Only what prediction needs, as for an image of a service.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Compile the kernels of prediction ahead of time.
+    """Compile the kernels of all methods ahead of time.
 
-    For container images: a service that is started with the same cache is ready at once. NUMBA_CACHE_DIR says where
-    the cache is.
+    For container images: a command or service that is started with the same cache is ready at once. NUMBA_CACHE_DIR
+    says where the cache is.
     """
     begin = time.perf_counter()
-    for clf in _small_models():
-        _predict(clf, [*SENTENCES])
+    with step("Compiling"):
+        for clf in _small_models(prediction):
+            _predict(clf, [*SENTENCES])
     for path in models or ():
         clf = load_model(path)
         _predict(clf, [*SENTENCES] if clf.model_.text_features is not None else None)
     seconds = time.perf_counter() - begin
-    say_json({"seconds": round(seconds, 2)}) if json else say(f"Kernels of prediction are compiled ({seconds:.1f} s).")
+    what = "Kernels of prediction" if prediction else "All kernels"
+    say_json({"seconds": round(seconds, 2)}) if json else say(f"{what} are compiled ({seconds:.1f} s).")
 
 
-def _small_models() -> list[Any]:
-    """One model of each kind that is saved, made by hand: to train one would compile the solvers, too."""
-    from longtail.methods import Mach, OneVsAll
+def _small_models(prediction: bool) -> Iterator[Any]:
+    """Models of every kind and method. For prediction, they are made by hand, so that no solver is compiled."""
+    import warnings
 
-    labels = [["one"], ["two"], ["one", "two"]]
-    with step("Compiling"):
-        return [
-            OneVsAll().fit(list(SENTENCES), labels),
-            Mach(n_buckets=2, n_repetitions=2).fit(list(SENTENCES), labels),
-        ]
+    import numpy as np
+    import scipy.sparse as sp
+
+    from longtail.data import TextFeatures
+    from longtail.methods import METHODS, OneVsAll
+    from longtail.models import LinearModel
+
+    texts, labels = list(SENTENCES), [["one"], ["two"], ["one", "two"]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # three texts need not converge
+        if prediction:
+            features = TextFeatures().fit(texts)
+            clf = OneVsAll()
+            names = np.array(["one", "two"])
+            W = sp.csr_array(np.ones((2, features.n_features_out_ + 1), np.float32))
+            clf.model_ = LinearModel(W, features.n_features_out_, 1.0, label_names=names, text_features=features)
+            clf.classes_, clf.multiclass_, clf.n_features_in_ = names, False, features.n_features_out_
+            yield clf
+        else:
+            yield OneVsAll(solver="newton").fit(texts, labels)
+        small = {"mach": {"n_buckets": 2, "n_repetitions": 2}}
+        for name, method in METHODS.items():
+            if not prediction or name == "mach":
+                yield method(**small.get(name, {})).fit(texts, labels)
 
 
 def _predict(clf: Any, texts: list[str] | None) -> None:
@@ -51,6 +75,7 @@ def _predict(clf: Any, texts: list[str] | None) -> None:
     import scipy.sparse as sp
 
     inner = clf.model_
+    _ = inner.index  # without it, the first rows would be scored without kernels
     X = inner.text_features.transform(texts) if texts else sp.csr_array((2, inner.n_features), dtype=np.float32)
     clf.predict_topk(texts or X, 2)
     clf.predict(X)

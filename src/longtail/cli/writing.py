@@ -1,13 +1,21 @@
-"""Predictions as JSON lines, CSV or Parquet: one row per row of the input."""
+"""Predictions as JSON lines, CSV or Parquet: one row per row of the input.
+
+Blocks of rows become bytes, which go to standard output or to a file (longtail.cli.partial). A block does not depend on
+the blocks before it, except that the first one has the header. So an interrupted run can be continued at any block.
+
+A Parquet file ends with a table of its contents and cannot be appended to. Its blocks are therefore collected as an
+Arrow stream, and the stream becomes the Parquet file in the end, one row group per block.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol, TextIO
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
 from longtail.cli.output import UsageError
 from longtail.errors import MissingExtra
@@ -19,99 +27,107 @@ SEPARATOR = "|"  # between the labels, and between the scores, of a row in CSV
 Row = dict[str, Any]
 
 
-class Sink(Protocol):
-    """Takes rows of predictions."""
+class Encoder(Protocol):
+    """Makes bytes of blocks of rows, and the final file of all bytes."""
 
-    def write(self, rows: list[Row]) -> None: ...
+    def encode(self, rows: Sequence[Row], *, first: bool) -> bytes:
+        """The bytes of a block. `first` tells that there are no rows before it."""
+        ...
+
+    def finish(self, collected: Path, output: Path) -> None:
+        """Make `output` of the collected bytes. `collected` need not exist afterwards."""
+        ...
 
 
 def form_of(output: str | None, form: str | None) -> str:
     """The format by its name, else by the ending of the file."""
     if form is None:
         ending = "" if output is None else output.lower().rpartition(".")[2]
-        return ending if ending in FORMATS else "jsonl"
+        form = ending if ending in FORMATS else "jsonl"
     if form not in FORMATS:
         raise UsageError(f"--output-format takes {', '.join(FORMATS)}, but got {form!r}")
+    if form == "parquet" and (output is None or (os.path.exists(output) and not os.path.isfile(output))):
+        raise UsageError("Parquet is not written to standard output or a pipe; name a file with --output FILE")
     return form
 
 
-@contextmanager
-def opened(output: str | None, form: str) -> Iterator[Sink]:
-    """Where the rows go: a file, or standard output."""
+def encoder(form: str, *, numbered: bool, calibrated: bool) -> Encoder:
+    """The encoder of a format. Labels are numbers if the model has no names for them (`numbered`)."""
     if form == "parquet":
-        if output is None:
-            raise UsageError("Parquet is not written to standard output; name a file with --output FILE")
-        with _parquet(output) as sink:
-            yield sink
-        return
-    kind = _Csv if form == "csv" else _JsonLines
-    if output is None:
-        yield kind(sys.stdout)
-        return
-    with open(output, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-        yield kind(file)
+        return _Parquet(numbered, calibrated)
+    return _Csv() if form == "csv" else _JsonLines()
 
 
-class _JsonLines:
-    def __init__(self, file: TextIO) -> None:
-        self.file = file
+class _TextFormat:
+    """A text format, which is complete when it is collected."""
 
-    def write(self, rows: list[Row]) -> None:
-        self.file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        self.file.flush()
+    def encode(self, rows: Sequence[Row], *, first: bool) -> bytes:
+        return self.text(rows, first).encode("utf-8", "surrogatepass")
+
+    def finish(self, collected: Path, output: Path) -> None:
+        collected.replace(output)
+
+    def text(self, rows: Sequence[Row], first: bool) -> str:
+        raise NotImplementedError
 
 
-class _Csv:
+class _JsonLines(_TextFormat):
+    def text(self, rows: Sequence[Row], first: bool) -> str:
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+class _Csv(_TextFormat):
     """A header, then a row each. Labels and numbers of a row are joined by a bar."""
 
-    def __init__(self, file: TextIO) -> None:
-        self.file, self.header = file, False
-
-    def write(self, rows: list[Row]) -> None:
-        writer = csv.writer(self.file, lineterminator="\n")
-        if rows and not self.header:
+    def text(self, rows: Sequence[Row], first: bool) -> str:
+        made = io.StringIO()
+        writer = csv.writer(made, lineterminator="\n")
+        if rows and first:
             writer.writerow(rows[0])
-            self.header = True
         writer.writerows([_joined(value) for value in row.values()] for row in rows)
-        self.file.flush()
+        return made.getvalue()
 
 
 def _joined(value: Any) -> Any:
     return SEPARATOR.join(map(str, value)) if isinstance(value, list) else value
 
 
-@contextmanager
-def _parquet(output: str) -> Iterator[Sink]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtra("pyarrow", "data", "Parquet") from None
+class _Parquet:
+    def __init__(self, numbered: bool, calibrated: bool) -> None:
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise MissingExtra("pyarrow", "data", "Parquet") from None
+        self.pa, self.pq = pa, pq
+        self.own = {"labels": pa.int64() if numbered else pa.string(), "scores": pa.float32()}
+        if calibrated:
+            self.own["probabilities"] = pa.float32()
 
-    class Sheet:
-        def __init__(self) -> None:
-            self.writer: Any = None
+    def encode(self, rows: Sequence[Row], *, first: bool) -> bytes:
+        kept = [name for name in rows[0] if name not in OWN] if rows else []
+        schema = self._schema(kept)
+        texts = [{**row, **{name: None if row[name] is None else str(row[name]) for name in kept}} for row in rows]
+        batch = self.pa.RecordBatch.from_pylist(texts, schema=schema)
+        head = schema.serialize().to_pybytes() if first else b""
+        return bytes(head + batch.serialize().to_pybytes())
 
-        def write(self, rows: list[Row]) -> None:
-            if not rows:
-                return
-            kept = [name for name in rows[0] if name not in OWN]
-            if self.writer is None:
-                self.writer = pq.ParquetWriter(output, self.schema(rows, kept))
-            texts = [{**row, **{name: None if row[name] is None else str(row[name]) for name in kept}} for row in rows]
-            self.writer.write_table(pa.Table.from_pylist(texts, schema=self.writer.schema))
+    def _schema(self, kept: Sequence[str]) -> Any:
+        """Kept fields become strings."""
+        pa = self.pa
+        return pa.schema([*((name, pa.string()) for name in kept), *((n, pa.list_(t)) for n, t in self.own.items())])
 
-        def schema(self, rows: list[Row], kept: list[str]) -> Any:
-            """Kept fields become strings. Labels are numbers if the model has no names for them."""
-            label = next((label for row in rows for label in row["labels"]), "")
-            kinds = {"labels": pa.int64() if isinstance(label, int) else pa.string()}
-            fields = [(name, pa.string()) for name in kept]
-            own = [(name, pa.list_(kinds.get(name, pa.float32()))) for name in OWN if name in rows[0]]
-            return pa.schema([*fields, *own])
-
-    sheet = Sheet()
-    try:
-        yield sheet
-    finally:
-        if sheet.writer is not None:
-            sheet.writer.close()
+    def finish(self, collected: Path, output: Path) -> None:
+        made = collected.with_name(f"{collected.name}.parquet")
+        try:
+            with open(collected, "rb") as file:
+                empty = not file.read(1)
+                file.seek(0)
+                reader = None if empty else self.pa.ipc.open_stream(file)
+                with self.pq.ParquetWriter(str(made), reader.schema if reader else self._schema([])) as writer:
+                    for batch in reader or ():
+                        writer.write_batch(batch)
+            made.replace(output)
+        finally:
+            made.unlink(missing_ok=True)
+        collected.unlink()

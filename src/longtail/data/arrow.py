@@ -18,8 +18,13 @@ from longtail.errors import DataError, MissingExtra
 BATCH = 8192  # rows
 
 
-def arrow_records(source: Source, form: str, *, label_separator: str) -> Iterator[Record]:
-    """The rows of a Parquet file, or of an Arrow file or stream (also called Feather)."""
+def arrow_records(
+    source: Source, form: str, *, label_separator: str, waiting: files.Waiting | None = None
+) -> Iterator[Record]:
+    """The rows of a Parquet file, or of an Arrow file or stream (also called Feather).
+
+    `waiting` is called before every batch of a Parquet file, with the number of rows so far and of all rows.
+    """
     try:
         import pyarrow as pa
     except ImportError:
@@ -30,7 +35,9 @@ def arrow_records(source: Source, form: str, *, label_separator: str) -> Iterato
     files.open_regular(source.path).close()  # a DataError for what cannot be read
     number = 0
     try:
-        for batch in _batches(os.fspath(source.path), form):
+        for batch, total in _batches(os.fspath(source.path), form):
+            if waiting is not None and total is not None:
+                waiting(number, total)
             text_at = _text_columns(where, batch.schema.names, source.text_field)
             for row in batch.to_pylist():
                 number += 1
@@ -40,13 +47,14 @@ def arrow_records(source: Source, form: str, *, label_separator: str) -> Iterato
         raise DataError(where, f"is not a valid {form} file: {' '.join(str(error).split())}") from None
 
 
-def _batches(path: str, form: str) -> Iterator[Any]:
+def _batches(path: str, form: str) -> Iterator[tuple[Any, int | None]]:
+    """Batches of rows, each with the number of all rows if that is known."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if form == "parquet":
         with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=BATCH)
+            yield from ((batch, file.metadata.num_rows) for batch in file.iter_batches(batch_size=BATCH))
         return
     with pa.OSFile(path) as file:
         if file.read(6) == b"ARROW1":
@@ -57,7 +65,7 @@ def _batches(path: str, form: str) -> Iterator[Any]:
             batches = iter(pa.ipc.open_stream(file))
         for batch in batches:
             for start in range(0, batch.num_rows, BATCH):
-                yield batch.slice(start, BATCH)
+                yield batch.slice(start, BATCH), None
 
 
 def _text_columns(where: str, names: list[str], field: str) -> list[str]:

@@ -21,9 +21,11 @@ from sklearn.utils.validation import check_is_fitted
 from longtail import check, content, folder
 from longtail.data.label_names import MAX_DROPPED, known_only, text_names_of
 from longtail.data.split import held_out
-from longtail.data.text_features import TextFeatures, text_list
+from longtail.data.stored_texts import StoredTexts
+from longtail.data.text_features import TextFeatures
+from longtail.data.text_pipeline import text_list
 from longtail.errors import InputError, ModelError
-from longtail.matrix import MAX_COLUMNS, canonical_csr, indicator
+from longtail.matrix import MAX_COLUMNS, all_finite, canonical_csr, indicator
 
 QUANTILES = (0, 25, 50, 75, 90, 99, 100)  # of the label frequencies, in per cent
 _INDEX = ("<i4", "<i8")
@@ -75,7 +77,7 @@ class Dataset:
     label_names: np.ndarray | None = None
     feature_names: list[str] | None = None
     text_features: TextFeatures | None = None
-    texts: list[str] | None = None
+    texts: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         X, Y = _feature_matrix(self.X), _label_matrix(self.Y)
@@ -89,7 +91,7 @@ class Dataset:
             width = self.text_features.n_features_out_
             if width != X.shape[1]:
                 raise InputError(f"the text features make {width} columns but X has {X.shape[1]}")
-        texts = None if self.texts is None else text_list(self.texts)
+        texts = self.texts if self.texts is None or isinstance(self.texts, StoredTexts) else text_list(self.texts)
         for noun, given, wanted, things in (
             ("label names", names, Y.shape[1], "labels"),
             ("feature names", columns, X.shape[1], "features"),
@@ -253,8 +255,11 @@ class Dataset:
         for name, matrix in (("X", self.X), ("Y", self.Y)):
             arrays[f"{name}_indices"], arrays[f"{name}_indptr"] = matrix.indices, matrix.indptr
         columns = None if self.text_features is not None else self.feature_names
-        for name, strings in (("label_names", self.label_names), ("feature_names", columns), ("texts", self.texts)):
-            if strings is not None:
+        named: list[tuple[str, Any]] = [("label_names", self.label_names), ("feature_names", columns)]
+        for name, strings in [*named, ("texts", self.texts)]:
+            if isinstance(strings, StoredTexts):
+                arrays |= {f"{name}_utf8": strings.utf8, f"{name}_offsets": strings.offsets}
+            elif strings is not None:
                 arrays |= {f"{name}_{part}": array for part, array in content.pack_strings(strings).items()}
         meta: dict[str, Any] = {"n_samples": self.n_samples, "n_features": self.n_features, "n_labels": self.n_labels}
         meta["text_features"] = None
@@ -265,7 +270,8 @@ class Dataset:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], mmap: bool = True) -> Dataset:
-        """Read and verify the dataset in a folder. With `mmap`, X and the indices of Y stay on disk until used."""
+        """Read and verify the dataset in a folder. With `mmap`, X, the indices of Y and the texts stay on disk until
+        they are used."""
         arrays, meta = folder.read(path, folder.DATASET, mmap=mmap)
         where = Path(path) / folder.DATASET.manifest
         keys = ("n_samples", "n_features", "n_labels", "text_features")
@@ -285,7 +291,7 @@ class Dataset:
                 label_names=_objects(_stored_strings(arrays, "label_names", where)),
                 feature_names=_stored_strings(arrays, "feature_names", where),
                 text_features=text_features,
-                texts=_stored_strings(arrays, "texts", where),
+                texts=_stored_texts(arrays, where),
             )
         except InputError as error:  # each part is sound, but they do not fit together
             raise ModelError(where, str(error)) from None
@@ -303,7 +309,7 @@ def _feature_matrix(X: Any) -> csr_array:
     X = _checked_csr(X, "X")
     with np.errstate(over="ignore"):  # a value beyond float32 becomes infinity, which is refused below
         X = X.astype(np.float32, copy=False)
-    if not np.isfinite(X.data).all():
+    if not all_finite(X.data):
         raise InputError(
             "X contains NaN or infinity (or a value beyond float32); every feature value is a finite number"
         )
@@ -380,6 +386,13 @@ def _stored_csr(
     content.check_csr(indptr, indices, data, shape, name, where)
     values = np.ones(indices.size, np.int32) if data is None else data
     return csr_array((values, indices, indptr), shape=shape, copy=False)
+
+
+def _stored_texts(arrays: dict[str, np.ndarray], where: Path) -> StoredTexts | None:
+    if "texts_utf8" not in arrays and "texts_offsets" not in arrays:
+        return None
+    utf8 = content.take(arrays, "texts_utf8", "|u1", 1, where)
+    return StoredTexts(utf8, content.take(arrays, "texts_offsets", "<i8", 1, where)).check("texts", where)
 
 
 def _stored_strings(arrays: dict[str, np.ndarray], name: str, where: Path) -> list[str] | None:

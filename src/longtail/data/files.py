@@ -49,6 +49,9 @@ _KINDS = (
 )
 
 PathLike = str | os.PathLike[str]
+# Called before every read, with how much has been read and how much there is; for standard input, which may keep the
+# reader waiting, the second is None.
+Waiting = Callable[[int, int | None], None]
 
 
 def name_of(path: PathLike) -> str:
@@ -58,12 +61,12 @@ def name_of(path: PathLike) -> str:
 
 @contextlib.contextmanager
 def open_stream(
-    path: PathLike, *, max_ratio: float = MAX_RATIO, waiting: Callable[[], None] | None = None
+    path: PathLike, *, max_ratio: float = MAX_RATIO, waiting: Waiting | None = None
 ) -> Iterator[io.BufferedReader]:
     """The unpacked bytes of `path` as a buffered binary stream; `-` is standard input.
 
-    `waiting` is called before every read of standard input, which may wait for a slow writer. Such a read returns what
-    is there, so that lines can be used as they arrive.
+    `waiting` is called before every read. A read of standard input may wait for a slow writer; it returns what is
+    there, so that lines can be used as they arrive.
     """
     name = name_of(path)
     if name == STDIN:
@@ -73,12 +76,12 @@ def open_stream(
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
         return
     with open_regular(path) as file:
-        source = _Source(name, file, os.fstat(file.fileno()).st_size)
+        source = _Source(name, file, os.fstat(file.fileno()).st_size, waiting)
         yield io.BufferedReader(_unpacked(source, max_ratio), BLOCK)
 
 
 def iter_lines(
-    path: PathLike, *, max_line: int = MAX_LINE, waiting: Callable[[], None] | None = None
+    path: PathLike, *, max_line: int = MAX_LINE, waiting: Waiting | None = None
 ) -> Iterator[tuple[int, bytes]]:
     """Number (from 1) and bytes of each line, without its LF or CR LF and without a UTF-8 byte order mark."""
     with open_stream(path, waiting=waiting) as stream:
@@ -93,7 +96,9 @@ def iter_lines(
             yield number, line
 
 
-def iter_chunks(path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = 2 << 20) -> Iterator[memoryview]:
+def iter_chunks(
+    path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = 2 << 20, waiting: Waiting | None = None
+) -> Iterator[memoryview]:
     """Pieces of complete lines. Each is valid until the next one is requested.
 
     The last line gets a newline if it has none. No piece is longer than `chunk_bytes`, unless it is a single line. A
@@ -101,7 +106,7 @@ def iter_chunks(path: PathLike, *, max_line: int = MAX_LINE, chunk_bytes: int = 
     """
     buffer = bytearray(min(chunk_bytes, max_line) + 1)
     filled = 0
-    with open_stream(path) as stream:
+    with open_stream(path, waiting=waiting) as stream:
         while n := stream.readinto(memoryview(buffer)[filled:]):
             filled += n
             cut = buffer.rfind(b"\n", 0, filled) + 1
@@ -157,10 +162,10 @@ def _reason(path: PathLike, error: OSError | ValueError) -> str:
 class _Source:
     """The raw bytes of a file, with a count and a way to look at the first ones before they are read."""
 
-    def __init__(self, name: str, file: IO[bytes], size: int | None, waiting: Callable[[], None] | None = None) -> None:
+    def __init__(self, name: str, file: IO[bytes], size: int | None, waiting: Waiting | None = None) -> None:
         self.name = name
         self.file = file
-        self.waiting = waiting or (lambda: None)
+        self.waiting = waiting or (lambda done, total: None)
         # A buffered standard input would wait until the whole view is filled; its "1" methods read once.
         once = "1" if size is None else ""
         self.read_some = getattr(file, f"read{once}", file.read)
@@ -195,7 +200,7 @@ class _Source:
         return block
 
     def _attempt(self, action: Any) -> Any:
-        self.waiting()
+        self.waiting(self.count, self.size)
         try:
             result = action()
         except (OSError, ValueError) as error:  # ValueError: standard input was closed

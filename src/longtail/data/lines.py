@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from longtail.data import files
 from longtail.data.files import PathLike
@@ -17,7 +17,7 @@ from longtail.errors import DataError, DataWarning, InputError
 
 WINDOWS = "cp1252"
 UTF_8 = "utf-8"
-Waiting = Callable[[], None]  # called before a read of standard input that may wait
+Waiting = files.Waiting
 
 
 def text_lines(

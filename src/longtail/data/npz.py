@@ -58,7 +58,9 @@ def read_npz(features_path: PathLike, labels_path: PathLike | None) -> tuple[csr
     """
     X, x_repeats = _matrix(features_path, labels=False)
     if labels_path is None:
-        labels_path, Y, y_repeats = features_path, no_labels(X), 0
+        labels_path = features_path
+        Y = no_labels(X)
+        y_repeats = 0
     else:
         Y, y_repeats = _matrix(labels_path, labels=True)
     check_same_rows(X, Y, features_path, labels_path)

@@ -22,29 +22,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
+from scipy.sparse import csr_array, vstack
 
 from longtail import folder
 from longtail.data import files, npz, text, xmc
-from longtail.data.align import align
 from longtail.data.arrow import arrow_records
-from longtail.data.dataset import Dataset
 from longtail.data.files import PathLike
 from longtail.data.label_names import warn_if_joined
 from longtail.data.lines import Waiting, listed, quoted
 from longtail.data.table import table_records
 from longtail.data.text import Record, Source
-from longtail.data.text_features import TextFeatures
 from longtail.errors import DataError, DataWarning, InputError
+
+if TYPE_CHECKING:
+    from longtail.data.dataset import Dataset
+    from longtail.data.text_features import TextFeatures
 
 TEXT_FORMATS = ("jsonl", "json", "csv", "tsv", "txt", "parquet", "arrow")
 FORMATS = ("dataset", "xmc", "split", "npz", *TEXT_FORMATS)
 _ENDINGS = {f".{form}": form for form in ("npz", *TEXT_FORMATS) if form != "txt"}
 _ENDINGS |= {".npy": "npz", ".ndjson": "jsonl", ".feather": "arrow"}
 _PAIRS = ("split", "npz")
+LABELS_CHECKED = 100_000  # rows whose labels are looked at for a wrong separator, where a file is not held in memory
 _HEADER_OF_TWO = re.compile(rb"\s*\d+\s+\d+\s*")
 _VECTOR = re.compile(rb"\s*\d+\s+\d+(\s+\d+)?\s*|[\d,]*(\s+\d+:[-+.\deE]+)+\s*")
 Names = PathLike | Sequence[str] | np.ndarray | None
@@ -60,6 +62,7 @@ def read(
     label_names: Names = None,
     feature_names: Names = None,
     drop_unknown: bool = False,
+    save: PathLike | None = None,
     zero_based: bool = True,
     text_field: str = "text",
     labels_field: str = "labels",
@@ -83,6 +86,8 @@ def read(
         labels and their order; by default they are all names of the file, sorted as strings.
     drop_unknown : with `label_names` for texts: whether more than a few per cent of the label uses may be dropped
         because their names are not given. Otherwise that is an error.
+    save : a folder, as for `Dataset.save`. The dataset is written there and opened memory-mapped. Files of texts are
+        written piece by piece, unless `like` or `label_names` are given: the memory does not grow with the file.
     zero_based : whether the numbers of an "xmc" file begin at 0.
     text_field, labels_field : fields of JSON, columns of .csv and .tsv. Several text fields, "title,abstract", are
         joined.
@@ -91,6 +96,8 @@ def read(
     encoding : of texts. None is UTF-8; tables and plain texts that are not UTF-8 are read as Windows-1252, with a
         DataWarning.
     """
+    from longtail.data.align import align
+
     form = _form(path, labels, format, like)
     where = files.name_of(path)
     if like is not None and not (hasattr(like, "n_features") and hasattr(like, "n_labels")):
@@ -103,10 +110,13 @@ def read(
         source = Source(path, text_field, labels_field, encoding)
         records = _records(source, form, label_separator, delimiter)
         first = next(records, None)
+        if save is not None and first is not None and like is None and label_names is None:
+            return _streamed(where, first, records, text_features, source, Path(save))
         texts, names = text.collected([] if first is None else chain([first], records))
         if like is None and first is not None:
             _check_labels(where, first, names, source)
-        return _from_texts(where, (texts, names), text_features, like, label_names, drop_unknown)
+        data = _from_texts(where, (texts, names), text_features, like, label_names, drop_unknown)
+        return data if save is None else _saved(data, save)
     if text_features is not None:
         raise InputError(f"text_features were given, but {where} was read as {form}, which holds vectors, not texts")
     data = _vectors(path, labels, form, zero_based, beside=like is None)
@@ -114,7 +124,14 @@ def read(
         data = replace(data, label_names=_names(label_names, data.n_labels, "labels"))
     if feature_names is not None:
         data = replace(data, feature_names=_names(feature_names, data.n_features, "features"))
-    return data if like is None else align(data, like, where)
+    data = data if like is None else align(data, like, where)
+    return data if save is None else _saved(data, save)
+
+
+def _saved(data: Dataset, folder: PathLike) -> Dataset:
+    """The dataset from the folder where it is saved."""
+    data.save(folder)
+    return type(data).open(folder)
 
 
 def read_records(
@@ -128,12 +145,53 @@ def read_records(
 ) -> Iterator[Record] | None:
     """The texts of a file, one by one, with all fields of their rows; labels are not read. None if it holds vectors.
 
-    `waiting` is called before a read of standard input, which may wait.
+    `waiting` is called before every read, with how much has been read, and how much there is (None: standard input).
     """
     form = format or _guess(path, None, texts=True)
     if form not in TEXT_FORMATS:
         return None
     return _records(Source(path, text_field, None, encoding), form, "|", delimiter, waiting)
+
+
+def read_rows(
+    path: PathLike,
+    *,
+    like: Any,
+    n_rows: int,
+    format: str | None = None,
+    labels: PathLike | None = None,
+    zero_based: bool = True,
+    waiting: Waiting | None = None,
+) -> Iterator[csr_array] | None:
+    """The features of a text file of vectors, `n_rows` at a time, with the columns of `like`. None for other formats.
+
+    Labels are not read. `waiting` is used as in `read_records`.
+    """
+    from longtail.data.align import align
+    from longtail.data.dataset import Dataset
+
+    form = _form(path, labels, format, like)
+    if form not in ("xmc", "split"):
+        return None
+    pieces = xmc.iter_features(path, split=form == "split", zero_based=zero_based, waiting=waiting)
+    aligned = (align(Dataset(X, xmc.no_labels(X)), like, files.name_of(path)).X for X in pieces)
+    return _blocks(aligned, n_rows)
+
+
+def _blocks(pieces: Iterator[csr_array], n_rows: int) -> Iterator[csr_array]:
+    """The rows of all pieces, in blocks of this size. The last one may be smaller."""
+    waiting: list[csr_array] = []
+    count = 0
+    for piece in pieces:
+        waiting.append(piece)
+        count += piece.shape[0]
+        if count >= n_rows:
+            whole = vstack(waiting, format="csr")
+            full = count - count % n_rows
+            yield from (whole[start : start + n_rows] for start in range(0, full, n_rows))
+            waiting, count = [whole[full:]], count - full
+    if count:
+        yield vstack(waiting, format="csr")
 
 
 def _form(path: PathLike, labels: PathLike | None, form: str | None, like: Any) -> str:
@@ -185,6 +243,8 @@ def _line_1(path: PathLike) -> bytes:
 
 
 def _vectors(path: PathLike, labels: PathLike | None, form: str, zero_based: bool, beside: bool) -> Dataset:
+    from longtail.data.dataset import Dataset
+
     if form == "dataset":
         return Dataset.open(path)
     if form == "xmc":
@@ -235,7 +295,7 @@ def _records(
     if form in ("json", "jsonl"):
         return text.json_records(source, waiting=waiting)
     if form in ("parquet", "arrow"):
-        return arrow_records(source, form, label_separator=label_separator)
+        return arrow_records(source, form, label_separator=label_separator, waiting=waiting)
     if form == "txt":
         return text.plain_records(source, waiting=waiting)
     usual = "," if form == "csv" else "\t"
@@ -256,6 +316,30 @@ def _check_labels(where: str, first: Record, labels: list[list[str]], source: So
     warn_if_joined(where, labels)
 
 
+def _streamed(
+    where: str, first: Record, records: Iterator[Record], text_features: TextFeatures | None, source: Source, save: Path
+) -> Dataset:
+    """Write the dataset of these texts to the folder `save`, a few at a time, and open it."""
+    from sklearn.base import clone
+
+    from longtail.data.dataset import Dataset
+    from longtail.data.stream import write_texts
+    from longtail.data.text_features import TextFeatures
+
+    folder.check_target(save, folder.DATASET)
+    begin: list[list[str]] = []
+
+    def watched() -> Iterator[Record]:
+        for record in chain([first], records):
+            if len(begin) < LABELS_CHECKED:
+                begin.append(record.labels)
+            yield record
+
+    write_texts(watched(), clone(text_features or TextFeatures()), save)
+    _check_labels(where, first, begin, source)
+    return Dataset.open(save)
+
+
 def _from_texts(
     where: str,
     content: text.Texts,
@@ -264,6 +348,10 @@ def _from_texts(
     label_names: Names,
     drop_unknown: bool,
 ) -> Dataset:
+    from sklearn.base import clone
+
+    from longtail.data.dataset import Dataset
+
     texts, labels = content
     known = _names(label_names, None, "labels")
     if like is not None and getattr(like, "text_features", None) is None:

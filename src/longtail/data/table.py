@@ -4,7 +4,7 @@
     "Cholera, unspecified",A00|A00.9
 
 Spreadsheets divide columns at a comma, a semicolon (where the comma is the decimal sign), a tab or a bar. The sign is
-found in the header: the first one that gives a column of the wanted name, beginning with that of the file's ending;
+found in the header: the first one that gives a column of the wanted name, beginning with the usual sign of this format;
 else the one that gives the most columns. A first line `sep=;`, as Excel writes it, names the sign and is no row.
 """
 

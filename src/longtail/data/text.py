@@ -77,7 +77,9 @@ def plain_records(source: Source, *, waiting: Waiting | None = None) -> Iterator
 
 class _Refused(Exception):  # noqa: N818  (never leaves this file: it becomes a DataError where the line is known)
     def __init__(self, reason: str, column: int | None = None, line: int | None = None) -> None:
-        self.reason, self.column, self.line = reason, column, line
+        self.reason = reason
+        self.column = column
+        self.line = line
 
 
 def json_records(source: Source, *, waiting: Waiting | None = None) -> Iterator[Record]:

@@ -40,7 +40,7 @@ from scipy.sparse import csr_array
 
 from longtail.compiled import frozen
 from longtail.data import xmc_kernel
-from longtail.data.files import MAX_LINE, PathLike, after_mark, excerpt, iter_chunks, line_too_long, name_of
+from longtail.data.files import MAX_LINE, PathLike, Waiting, after_mark, excerpt, iter_chunks, line_too_long, name_of
 from longtail.errors import DataError, DataWarning
 from longtail.matrix import MAX_COLUMNS
 
@@ -78,6 +78,28 @@ def read_xmc(
     text.read(max_line, chunk_bytes)
     text.warn()
     return text.pairs(), text.labels()
+
+
+def iter_features(
+    path: PathLike,
+    *,
+    split: bool = False,
+    zero_based: bool = True,
+    max_line: int = MAX_LINE,
+    chunk_bytes: int = CHUNK,
+    waiting: Waiting | None = None,
+) -> Iterator[csr_array]:
+    """The features of one file, some rows at a time. With `split`, it is the file of features of the split layout.
+
+    Without a header, the pieces have as many columns as they need.
+    """
+    text = _Text(path, _FEATURES if split else _XMC, 0 if zero_based else 1)
+    for _ in text.chunks(max_line, chunk_bytes, waiting):
+        if text.n_rows > text.taken:
+            yield text.take()
+    if text.n_rows > text.taken or not text.n_rows:
+        yield text.take()
+    text.warn()
 
 
 def read_split(
@@ -202,13 +224,19 @@ class _Text:
         self.begun = False  # whether the first line, which may be a header, was read
         self.n_rows = 0  # number of rows up to the last one that is not blank
         self.blank = 0  # number of blank rows after these
+        self.taken = 0  # number of rows that `take` has returned
         self.X, self.Y = _Rows(with_values=not layout.positive), _Rows(with_values=False)
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
     def read(self, max_line: int, chunk_bytes: int) -> None:
+        for _ in self.chunks(max_line, chunk_bytes):
+            pass
+
+    def chunks(self, max_line: int, chunk_bytes: int, waiting: Waiting | None = None) -> Iterator[None]:
+        """Read piece by piece. After each, `take` returns its rows."""
         max_line = min(max_line, 2**32 - 2)  # byte positions are kept in 32 bits
-        for chunk in iter_chunks(self.path, max_line=max_line, chunk_bytes=chunk_bytes):
+        for chunk in iter_chunks(self.path, max_line=max_line, chunk_bytes=chunk_bytes, waiting=waiting):
             if chunk[-1] != xmc_kernel.LF:
                 raise line_too_long(self.path, self.lines + 1, max_line)
             if not self.lines:
@@ -218,6 +246,7 @@ class _Text:
                 text = part if self.begun else self._after_header(part)
                 self.begun = True
                 self._add(frozen(np.frombuffer(text, np.uint8), np.uint8))
+            yield
         self._check_rows()
 
     def _without_comments(self, chunk: memoryview) -> Iterator[memoryview]:
@@ -326,6 +355,12 @@ class _Text:
             reason = f"found {found} rows, expected {promised}, as many as the header promises"
             raise DataError(self.name, reason, line=self.header_line)
         self.n_rows = promised
+
+    def take(self) -> csr_array:
+        """The features of the rows since the last call. They are released, and so are all labels."""
+        n_rows, self.taken = self.n_rows - self.taken, self.n_rows
+        self.Y = _Rows(with_values=False)
+        return self.X.matrix(n_rows, self.sizes["features"] if self.sizes else None)
 
     def pairs(self) -> csr_array:
         return self.X.matrix(self.n_rows, self.sizes[self.layout.noun + "s"] if self.sizes else None)

@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 
 from longtail import store
+from longtail.data import TextFeatures
 from longtail.errors import ModelError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.ensemble import Ensemble
 from longtail.methods.mach import Mach
 from longtail.methods.memoir import Memoir
+from longtail.methods.merging import merge
 from longtail.methods.one_vs_all import OneVsAll
 from longtail.methods.pd_sparse import PDSparse
 
 METHODS: dict[str, type[ExtremeClassifier]] = {method.method: method for method in (OneVsAll, PDSparse, Memoir, Mach)}
 
-__all__ = ["METHODS", "Ensemble", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSparse", "load"]
+__all__ = ["METHODS", "Ensemble", "ExtremeClassifier", "Mach", "Memoir", "OneVsAll", "PDSparse", "load", "merge"]
 
 
 def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassifier:
@@ -26,7 +28,7 @@ def load(folder: str | os.PathLike[str], *, mmap: bool = True) -> ExtremeClassif
 
     The files are verified before use. The weights are memory-mapped unless `mmap=False`.
     """
-    model, provenance = store.read_model(folder, mmap=mmap)
+    model, provenance = store.read_model(folder, mmap=mmap, text_features=TextFeatures)
     known: dict[str, type[ExtremeClassifier]] = {**METHODS, Ensemble.method: Ensemble}
     if provenance.method not in known:
         raise ModelError(

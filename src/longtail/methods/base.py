@@ -1,35 +1,40 @@
 """The base class of all estimators: training, prediction, explanations and saving.
 
 A method only turns canonical X and Y into a `Problem` (methods/problem.py). The base class does the rest: it calls
-methods/solving.py, which plans the blocks, solves them and stacks their parts.
+methods/solving.py, which solves the blocks and stacks their parts.
 """
 
 from __future__ import annotations
 
+import copy
 import os
-import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from longtail import check, memory, metrics, parallel, store, training
 from longtail.calibration import HeldOut
+from longtail.compiled import clock
 from longtail.data import Dataset, TextFeatures
+from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
-from longtail.matrix import canonical_csr, normalize_rows
-from longtail.methods import calibrating, solving
+from longtail.growth import Growth
+from longtail.hybrid import HybridRows, Rows, normalized
+from longtail.methods import calibrating, planning, solving
 from longtail.methods.decisions import Decisions
-from longtail.methods.problem import Problem
-from longtail.methods.solving import Progress
+from longtail.methods.planning import Plan, Planning
+from longtail.methods.problem import NO_EXTRAS, Extras, Problem
+from longtail.methods.solving import Progress, Solved
+from longtail.methods.updating import Updating
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import Training
@@ -47,13 +52,16 @@ class _Data(NamedTuple):
     multiclass: bool
     feature_names: Sequence[str] | None
     text_features: TextFeatures | None
+    dense_columns: np.ndarray | None = None  # features that most rows use, if there are many
+    sample_weight: np.ndarray | None = None
 
 
-class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Base class of all estimators. A method sets `method` and implements `_check_parameters` and `_problem`."""
 
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_problem` accepts a dense X
+    takes_hybrid: ClassVar[bool] = False  # whether `_problem` accepts HybridRows; otherwise they become one matrix
     model_: Model
     training_: Training
     classes_: np.ndarray
@@ -65,6 +73,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     calibrate: bool | str
     random_state: Any
 
+    _extras: Extras = NO_EXTRAS  # set on the copy that makes a problem
     _paper: ClassVar[Mapping[str, Any]] = {}  # the parameters of the method's paper
 
     @classmethod
@@ -90,6 +99,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         run: str | os.PathLike[str] | None = None,
         workers: str | parallel.Workers | None = None,
         shard_size: int | None = None,
+        plan: Callable[[Plan], object] | None = None,
     ) -> Self:
         """Train on the rows of X and their labels y.
 
@@ -115,6 +125,9 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             A linear model with more bytes of weights is divided into shards of this size. It gives the same answers.
             With `run`, every shard is written there as soon as it is complete, and the model is opened memory-mapped.
             It then need not fit into memory.
+        plan : callable, optional
+            Called with the plan of the fit (see `plan`) before training begins, for example `print`. An error that it
+            raises ends the fit.
 
         Returns
         -------
@@ -123,11 +136,14 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         self._check_all_parameters()
         who = parallel.Workers.of(workers)
         check.shard_size(shard_size)
-        wall, cpu = time.perf_counter(), _cpu_seconds()
+        wall, cpu = clock()
         data = self._canonical(X, y, text_features, label_names, feature_names)
-        rows = normalize_rows(data.X) if self.normalize else data.X
+        rows = normalized(data.X) if self.normalize else data.X
         progress = progress or (lambda share: None)
-        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size)
+        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size, plan)
+        if data.dense_columns is not None:
+            model = model.with_dense(data.dense_columns)
+        self.growth_ = Growth.of(rows, data.Y)
         self.model_ = replace(
             model,  # type: ignore[type-var]
             normalize=bool(self.normalize),
@@ -137,10 +153,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             text_features=data.text_features,
         )
         self.training_ = training.timed(
-            record,
-            wall_seconds=time.perf_counter() - wall,
-            cpu_seconds=_cpu_seconds() - cpu,
-            peak_bytes=memory.peak(),
+            record, wall_seconds=clock()[0] - wall, cpu_seconds=clock()[1] - cpu, peak_bytes=memory.peak()
         )
         self._expose()
         self._warn_of_failures()
@@ -154,17 +167,29 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         run: str | os.PathLike[str] | None,
         workers: parallel.Workers,
         shard_size: int | None,
+        tell: Callable[[Plan], object] | None = None,
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the model of canonical rows, its training record, and the predictions for held-out rows, if any.
 
-        A fit with calibration consists of several fits. Each has its own folder inside the run folder.
+        A fit with calibration consists of several fits. Each has its own folder inside the run folder. The plan of all
+        of them is made from the first.
         """
+        announce = planning.Announcement(tell, 1.0 if tell is None else self._n_fits(data.Y))
 
         def solve(
-            maker: ExtremeClassifier, X: Any, Y: sp.csr_array, progress: Progress, name: str
-        ) -> tuple[Model, Training]:
+            maker: ExtremeClassifier,
+            X: Any,
+            Y: sp.csr_array,
+            progress: Progress,
+            name: str,
+            extras: Extras = NO_EXTRAS,
+            used: Any = slice(None),  # the rows of the data that X has
+        ) -> Solved:
+            weight = None if data.sample_weight is None else data.sample_weight[used]
+            extras = replace(extras, sample_weight=weight)
             folder = run if run is None or not name else Path(run) / name
-            return solving.solve(maker._job(X, Y, data.label_names), progress, folder, workers, shard_size)
+            job = maker._job(X, Y, data.label_names, extras)
+            return solving.solve(job, progress, folder, workers, shard_size, announce(job))
 
         return self._train(solve, X, data.Y, progress)
 
@@ -173,23 +198,28 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
     ) -> tuple[Model, Training, HeldOut | None]:
         """Return the same as `_trained`. The function `solve` fits one estimator."""
         if self.calibrate is False:
-            return *solve(self, X, Y, progress, ""), None
+            solved = solve(self, X, Y, progress, "")
+            return solved.model, solved.record, None
         return calibrating.fit(self, solve, X, Y, progress)
 
-    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray) -> solving.Job:
+    def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray, extras: Extras) -> solving.Job:
         """Return the problem, with everything that another process needs to rebuild it."""
         params = self.get_params(deep=False)
-        warm = bool(params.get("warm_start")) and hasattr(self, "model_")
+        maker = copy.copy(self)
+        maker._extras = extras
+        if not params.get("warm_start"):  # no model of an earlier fit is sent to workers
+            for fitted in ("model_", "training_", "held_out_"):
+                maker.__dict__.pop(fitted, None)
+        problem, setup_seconds = planning.timed(lambda: maker._problem(X, Y))
         return solving.Job(
-            problem=self._problem(X, Y),
-            maker=clone(self)
-            if hasattr(self, "model_") and not warm
-            else self,  # a clone, so that no model of an earlier fit is sent to workers
+            problem=problem,
+            maker=maker,
             X=X,
             Y=Y,
             parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
             label_names=label_names,
             n_jobs=self.n_jobs,
+            setup_seconds=setup_seconds,
         )
 
     @abstractmethod
@@ -198,7 +228,14 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
 
     @abstractmethod
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
-        """Return the training problem of canonical X and Y. X is a csr_array, or dense if `takes_dense` is set."""
+        """Return the training problem of canonical X and Y.
+
+        X is a csr_array; or dense if `takes_dense` is set; or HybridRows if `takes_hybrid` is set.
+        """
+
+    def _before(self) -> ExtremeClassifier:
+        """Return the estimator for the fits without the held-out rows. A method may be less precise there."""
+        return self
 
     def _after(self, record: Training) -> ExtremeClassifier:
         """Return the estimator for the fit on all rows, given the record of a fit without the held-out rows.
@@ -236,8 +273,11 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             X, y = X.X, X.Y
         texts = check.texts(X)
         if texts is not None:
-            text_features, X = _features_of(texts, text_features)
-        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense)
+            text_features, X = fitted_features(texts, text_features)
+        X = check.feature_matrix(X, estimator=self, reset=True, keep_dense=self.takes_dense, find_dense=True)
+        dense_columns = X.columns if isinstance(X, HybridRows) else None
+        if isinstance(X, HybridRows) and not self.takes_hybrid:
+            X = X.tocsr()
         per_feature, per_label = self._column_bytes()
         memory.must_fit(X.shape[1], "features", per_feature, RENUMBER)
         if sp.issparse(y):
@@ -251,7 +291,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             feature_names = self.feature_names_in_.tolist()
         if feature_names is not None and len(feature_names) != X.shape[1]:
             raise InputError(f"{len(feature_names)} feature names were given for the {X.shape[1]} features of X")
-        return _Data(X, Y, names, multiclass, feature_names, text_features)
+        return _Data(X, Y, names, multiclass, feature_names, text_features, dense_columns)
 
     def _expose(self) -> None:
         """Set the fitted attributes that follow from the model and the record."""
@@ -326,7 +366,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
         """
         if label is not None and column is not None:
             raise InputError("explain got a label and a column; give one of them")
-        rows = self._rows(_one_row(x))
+        rows = self._rows(check.one_row(x))
         if label is not None:
             column = self._column(label)
         elif column is None:
@@ -342,7 +382,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             raise InputError(f"label {label!r} is not among the {self.model_.n_labels:,} names in classes_{hint}")
         return int(found[0])
 
-    def _rows(self, X: Any) -> sp.csr_array:
+    def _rows(self, X: Any) -> Rows:
         """Return the canonical rows of X, which may also be a Dataset or raw texts."""
         check_is_fitted(self)
         if isinstance(X, Dataset):
@@ -356,23 +396,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
                     "the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers"
                 )
             X = self.model_.text_features.transform(texts)
-        return check.feature_matrix(X, estimator=self)
-
-    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
-        """Return y as an indicator with the model's columns. Labels that the model does not know are left out."""
-        indicator = sp.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1)
-        Y, names, _ = check.label_matrix(y, n_samples)
-        if indicator and Y.shape[1] != self.model_.n_labels:
-            raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
-        if indicator or np.array_equal(names, self.classes_):
-            return Y
-        column = {name: j for j, name in enumerate(self.classes_.tolist())}
-        kept = np.array([column.get(name, -1) for name in names.tolist()])
-        known = np.flatnonzero(kept >= 0)
-        to_model = sp.csr_array(
-            (np.ones(len(known), np.int32), (known, kept[known])), shape=(len(names), self.model_.n_labels)
-        )
-        return canonical_csr(Y @ to_model)
+        return check.feature_matrix(X, estimator=self, find_dense=self.model_.dense_columns is not None)
 
     # --- store -------------------------------------------------------------------------------------------------------
 
@@ -384,7 +408,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             None means that models with a million weights or more are stored with it.
         """
         check_is_fitted(self)
-        provenance = store.Provenance(self.method, self._saved_params(), self.training_)
+        provenance = store.Provenance(self.method, self._saved_params(), self.training_, self.growth_)
         store.write_model(folder, self.model_, provenance, index=index)
 
     def _saved_params(self) -> dict[str, Any]:
@@ -404,6 +428,7 @@ class ExtremeClassifier(Decisions, ClassifierMixin, BaseEstimator):  # type: ign
             model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
         estimator.model_ = model
         estimator.training_ = provenance.training or NO_RECORD
+        estimator.growth_ = provenance.growth
         estimator._expose()
         return estimator
 
@@ -423,27 +448,3 @@ _NOTHING = np.empty(0, np.uint8)
 NO_RECORD = Training(
     "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
 )  # for a model that was not trained here
-
-
-def _cpu_seconds() -> float:
-    """Return the CPU time of this process and of its child processes that have ended."""
-    return sum(os.times()[:4])
-
-
-def _features_of(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, sp.csr_array]:
-    """Return the fitted pipeline for these texts, and their features."""
-    if text_features is not None and text_features.is_fitted:
-        return text_features, text_features.transform(texts)
-    fitted = clone(text_features or TextFeatures())
-    return fitted, fitted.fit_transform(texts)
-
-
-def _one_row(x: Any) -> Any:
-    """Turn one row or text into a batch of one."""
-    if isinstance(x, str):
-        return [x]
-    if sp.issparse(x):
-        return x.reshape(1, -1) if x.ndim == 1 else x
-    if hasattr(x, "iloc") or hasattr(x, "to_pandas"):  # a frame of one row
-        return x
-    return np.atleast_2d(x)

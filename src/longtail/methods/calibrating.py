@@ -5,7 +5,9 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
     held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
-A method that chooses parameters does so in the first fit (`ExtremeClassifier._after`).
+A method that chooses parameters does so in the first fit (`ExtremeClassifier._after`). The dual solver of `OneVsAll`
+begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py). A method may be less
+precise in the fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration.
 """
 
 from __future__ import annotations
@@ -21,15 +23,17 @@ import scipy.sparse as sp
 from longtail.calibration import HeldOut, calibrated, choose, fit_calibrator
 from longtail.data import split
 from longtail.errors import InputError
+from longtail.hybrid import model_rows
 from longtail.methods import spec
+from longtail.methods.problem import Extras, spread
 from longtail.models import Model
 from longtail.training import Training
 
 if TYPE_CHECKING:
     from longtail.methods.base import ExtremeClassifier
-    from longtail.methods.solving import Progress
+    from longtail.methods.solving import Progress, Solved
 
-Solve = Callable[..., tuple[Model, Training]]  # (estimator, X, Y, progress, name of the fit) -> model and record
+Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name, extras, rows of X used) -> model, record, alphas
 DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
 MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
@@ -85,14 +89,19 @@ def fit(
     """Return the calibrated model of all rows with its thresholds, its training record, and held-out predictions."""
     masks = rows_to_hold_out(estimator.calibrate, Y, estimator.random_state)
     parts = []
+    alphas = None
     for number, mask in enumerate(masks):
         rest = Y[~mask]
         step = part_of(progress, number, len(masks) + 1)
-        model, record = solve(estimator, X[~mask], rest, step, f"without-{number}")
-        top = model.predict_topk(sp.csr_array(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
+        extras = Extras(alphas=None if alphas is None else alphas[:, np.flatnonzero(~mask)], keep_alphas=True)
+        used = np.flatnonzero(~mask)
+        model, record, alphas = solve(estimator._before(), X[used], rest, step, f"without-{number}", extras, used)
+        top = model.predict_topk(model_rows(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
+        if alphas is not None:
+            alphas = spread(alphas, np.flatnonzero(~mask), Y.shape[0])
     step = part_of(progress, len(masks), len(masks) + 1)
-    final, final_record = solve(estimator._after(record), X, Y, step, "all")
+    final, final_record, _ = solve(estimator._after(record), X, Y, step, "all", Extras(alphas=alphas))
     found = HeldOut.joined(parts)
     counts = counts_of(Y)
     calibrator = fit_calibrator(found, counts, Y.shape[0], log_scores=model.log_scores)

@@ -10,16 +10,18 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.metaestimators import available_if
 
-from longtail import memory
+from longtail import check, memory
 from longtail.calibration import TARGETS, HeldOut, choose
 from longtail.calibration.targets import WITHOUT_ROWS
 from longtail.errors import InputError
+from longtail.matrix import canonical_csr
 from longtail.methods import spec
 from longtail.methods.calibrating import counts_of, n_candidates
 from longtail.metrics.propensity import DEFAULT_A, DEFAULT_B, weights_from_counts
 from longtail.models import Model, Rules
 
 if TYPE_CHECKING:
+    from longtail.growth import Growth
     from longtail.models import Thresholds
 
 
@@ -38,13 +40,28 @@ class Decisions:
     classes_: np.ndarray
     multiclass_: bool
     held_out_: HeldOut | None
+    growth_: Growth | None
     n_jobs: int | None
 
     if TYPE_CHECKING:  # written in methods/base.py
 
         def _rows(self, X: Any) -> sp.csr_array: ...
 
-        def _truth(self, y: Any, n_samples: int) -> sp.csr_array: ...
+    def _truth(self, y: Any, n_samples: int) -> sp.csr_array:
+        """Return y as an indicator with the model's columns. Labels that the model does not know are left out."""
+        indicator = sp.issparse(y) or (isinstance(y, np.ndarray) and y.ndim == 2 and y.shape[1] > 1)
+        Y, names, _ = check.label_matrix(y, n_samples)
+        if indicator and Y.shape[1] != self.model_.n_labels:
+            raise InputError(f"y has {Y.shape[1]} columns, but the model has {self.model_.n_labels} labels")
+        if indicator or np.array_equal(names, self.classes_):
+            return Y
+        column = {name: j for j, name in enumerate(self.classes_.tolist())}
+        kept = np.array([column.get(name, -1) for name in names.tolist()])
+        known = np.flatnonzero(kept >= 0)
+        to_model = sp.csr_array(
+            (np.ones(len(known), np.int32), (known, kept[known])), shape=(len(names), self.model_.n_labels)
+        )
+        return canonical_csr(Y @ to_model)
 
     def predict(self, X: Any) -> np.ndarray | sp.csr_array:
         """Predict the labels of every row, in the form of the y that the model was trained on.
@@ -125,7 +142,7 @@ class Decisions:
         tail_boost: float = 0.0,
     ) -> Self:
         """Restrict or shift labels at prediction. Each call replaces the rules of the model; without arguments, it
-        removes them.
+        removes them. Labels that `update` retired stay denied.
 
         Parameters
         ----------
@@ -152,6 +169,8 @@ class Decisions:
             allowed[self._columns(allow)] = True
             shifts[~allowed] = -np.inf
         shifts[self._columns(deny)] = -np.inf
+        if self.growth_ is not None:
+            shifts[self.growth_.retired] = -np.inf
         self._set(rules=Rules(shifts) if shifts.any() else None)
         return self
 

@@ -14,13 +14,16 @@ from sklearn.linear_model import LogisticRegression
 from longtail import training
 from longtail.calibration import HeldOut, choose, fit_calibrator
 from longtail.errors import InputError, ModelError
+from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of, rows_to_hold_out
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.models import EnsembleModel, Model
-from longtail.models.ensemble import EnsembleIndex, member_logits, sigmoid
+from longtail.models.base import ROWS_PER_BLOCK
+from longtail.models.ensemble import sigmoid
+from longtail.models.ensemble_index import EnsembleIndex
 from longtail.store import Provenance
 from longtail.topk import TopK
 from longtail.training import Status, Training
@@ -98,14 +101,15 @@ class Ensemble(ExtremeClassifier):
         estimator = cls([type(each)(**each.get_params(deep=False)) for each in fitted])
         estimator.model_ = model
         estimator.held_out_ = None
+        estimator.growth_ = None
         estimator.training_ = _record(fitted)
         estimator._expose()
         if X is None:
             return estimator
         rows = estimator._rows(X)
         truth = estimator._truth(X.Y if y is None and hasattr(X, "Y") else y, rows.shape[0])
-        candidates = model.index.candidates(rows, depth)
-        weights, intercept = fit_weights(member_logits(members, rows, candidates), candidates, truth)
+        logits, candidates = member_logits(members, rows, depth)
+        weights, intercept = fit_weights(logits, candidates, truth)
         estimator.model_ = replace(model, weights=weights, intercept=intercept)
         return estimator.set_threshold("micro-f1", rows, truth)
 
@@ -122,6 +126,9 @@ class Ensemble(ExtremeClassifier):
 
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem:
         raise InputError("an ensemble is trained member by member")
+
+    def _n_fits(self, Y: sp.csr_array) -> float:
+        raise InputError("an ensemble is trained member by member; make a plan of each member")
 
     def _train(
         self, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
@@ -159,13 +166,9 @@ class Ensemble(ExtremeClassifier):
         parts = []
         for k, mask in enumerate(masks):
             members = tuple(fits[k].model for fits in first)
-            index = EnsembleIndex(members, np.zeros(len(members)), 0.0, depth, None)
-            rows = sp.csr_array(X[mask])
-            candidates = index.candidates(rows, depth)
-            parts.append((member_logits(members, rows, candidates), candidates, Y[mask], counts_of(Y[~mask])))
-        width = max(part[1].shape[1] for part in parts)
-        logits = np.concatenate([_padded(part[0], width) for part in parts])
-        candidates = np.concatenate([_padded(part[1], width, -1) for part in parts])
+            parts.append((*member_logits(members, model_rows(X[mask]), depth), Y[mask]))
+        logits = _joined_rows([part[0] for part in parts], 0.0)
+        candidates = _joined_rows([part[1] for part in parts], -1)
         truth = sp.csr_array(sp.vstack([part[2] for part in parts]))
         weights, intercept = fit_weights(logits, candidates, truth)
         scores = np.where(candidates >= 0, intercept + logits @ weights, -np.inf)
@@ -208,12 +211,24 @@ class _Fit:
     def run(self, solve: Solve, progress: Progress, name: str) -> None:
         rows = normalize_rows(self.X) if self.member.normalize else self.X
         maker = self.member if self.after is None else self.member._after(self.after.record)
-        model, self.record = solve(maker, rows, self.Y, progress, name)
-        self.model = replace(model, normalize=bool(self.member.normalize))  # type: ignore[type-var]
+        solved = solve(maker, rows, self.Y, progress, name)
+        self.record = solved.record
+        self.model = replace(solved.model, normalize=bool(self.member.normalize))  # type: ignore[type-var]
 
     def held_out(self, X: Any, Y: sp.csr_array, depth: int) -> HeldOut:
         top = self.model.predict_topk(sp.csr_array(X), depth, n_jobs=self.member.n_jobs)
         return HeldOut.of(top, Y, counts_of(self.Y))
+
+
+def member_logits(members: Sequence[Model], X: sp.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return logit p_m of all candidates for every member, (rows, c, members), and the candidates, (rows, c)."""
+    index = EnsembleIndex(tuple(members), np.ones(len(members)), 0.0, depth, None)
+    parts = []
+    for start in range(0, X.shape[0], ROWS_PER_BLOCK):
+        found = index.candidates(X[start : start + ROWS_PER_BLOCK], depth)
+        found.settle(found.labels >= 0)
+        parts.append((np.moveaxis(found.terms, 0, 2), found.labels))
+    return _joined_rows([part[0] for part in parts], 0.0), _joined_rows([part[1] for part in parts], -1)
 
 
 def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array) -> tuple[np.ndarray, float]:
@@ -247,11 +262,15 @@ def _bare(model: Model) -> Model:
     return replace(model, **nothing)  # type: ignore[type-var]
 
 
-def _padded(values: np.ndarray, width: int, fill: float = 0) -> np.ndarray:
-    shape = (len(values), width, *values.shape[2:])
-    wide = np.full(shape, fill, values.dtype)
-    wide[:, : values.shape[1]] = values
-    return wide
+def _joined_rows(parts: Sequence[np.ndarray], fill: float) -> np.ndarray:
+    """Concatenate arrays of shape (rows, c, ...). Those with fewer columns are padded."""
+    width = max(part.shape[1] for part in parts)
+    joined = np.full((sum(map(len, parts)), width, *parts[0].shape[2:]), fill, parts[0].dtype)
+    at = 0
+    for part in parts:
+        joined[at : at + len(part), : part.shape[1]] = part
+        at += len(part)
+    return joined
 
 
 def _record(fitted: Sequence[ExtremeClassifier]) -> Training:

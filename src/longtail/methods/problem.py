@@ -12,20 +12,49 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.methods import forecast
+from longtail.methods.forecast import Forecast
 from longtail.models import LinearModel, Model
 from longtail.parallel import Work
 from longtail.store import Shelf
 
 
-class Block(NamedTuple):
-    """A piece of work. The plan depends on the data and the parameters, never on the number of workers."""
+@dataclass(frozen=True, eq=False)
+class Extras:
+    """What a problem may be given beside X and Y, and what its parts keep beside the model.
 
-    number: int  # position in the plan
+    Methods that have no use for it ignore it.
+    """
+
+    sample_weight: np.ndarray | None = None  # of every row, above 0
+    alphas: sp.csr_array | None = None  # of an earlier solution; methods/one_vs_all/alphas.py explains them
+    keep_alphas: bool = False
+    kept: Part | None = None  # labels that are not trained again, because an update does not touch them
+
+    def arrays(self) -> list[np.ndarray]:
+        """Return the arrays that the parts depend on."""
+        alphas, weight = self.alphas, self.sample_weight
+        arrays = [] if alphas is None else [alphas.data, alphas.indices, alphas.indptr]
+        return arrays if weight is None else [*arrays, weight]
+
+
+NO_EXTRAS = Extras()
+
+
+def spread(alphas: sp.csr_array, rows: np.ndarray, n_rows: int) -> sp.csr_array:
+    """Return the alphas after their rows were renumbered: row i becomes rows[i] of `n_rows` rows."""
+    return sp.csr_array((alphas.data, rows[alphas.indices], alphas.indptr), shape=(alphas.shape[0], n_rows))
+
+
+class Block(NamedTuple):
+    """A piece of work. The blocks depend on the data and the parameters, never on the number of workers."""
+
+    number: int  # position in the list of all blocks
     items: np.ndarray  # what to solve: columns of Y, or repetitions; [0] for a problem of one block
     cost: float  # expected work, in a unit that all blocks of a problem share
 
@@ -60,6 +89,10 @@ class Stack(ABC):
     def add(self, part: Part) -> None:
         """Add a part. Each part is added once."""
 
+    def kept(self) -> sp.csr_array | None:
+        """Return the alphas of all labels, if parts keep them."""
+        return None
+
     @abstractmethod
     def model(self) -> Model:
         """Return the model of all parts, without names. No part can be added afterwards."""
@@ -73,7 +106,7 @@ class Problem(ABC):
 
     @abstractmethod
     def blocks(self) -> list[Block]:
-        """Return the plan. Every item is in exactly one block."""
+        """Return the blocks. Every item is in exactly one of them."""
 
     @abstractmethod
     def solve(self, block: Block, work: Work) -> Part:
@@ -95,6 +128,13 @@ class Problem(ABC):
     def earlier(self) -> list[Part]:
         """Return the parts that a warm start provides. Their items are in no block."""
         return []
+
+    @abstractmethod
+    def forecast(self, X: Any, Y: sp.csr_array, n_threads: int) -> Forecast:
+        """Solve a small sample of the work, and return what all of it will take on this number of threads.
+
+        X and Y are the ones that the problem was made of.
+        """
 
 
 # --- problems of a single block --------------------------------------------------------------------------------------
@@ -127,6 +167,17 @@ class CoupledProblem(Problem):
 
     def stack(self) -> Stack:
         return _OnePart(self)
+
+    def settled(self, n_threads: int) -> Self:
+        """Return the same problem after the choices that training makes first. They are made on fewer rows here."""
+        return self
+
+    @abstractmethod
+    def like(self, X: sp.csr_array, Y: sp.csr_array) -> Self:
+        """Return the same problem on other rows and labels, with the same number of passes."""
+
+    def forecast(self, X: Any, Y: sp.csr_array, n_threads: int) -> Forecast:
+        return forecast.of_coupled(self, X, Y, n_threads)
 
 
 class _OnePart(Stack):

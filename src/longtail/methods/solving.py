@@ -1,4 +1,4 @@
-"""Plan, run and stack: from a problem to its model, in this process or in others, with or without a run folder."""
+"""Solve and stack: from a problem to its model, in this process or in others, with or without a run folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel, runs, store, training
 from longtail.errors import InputError, ModelError, RunError
-from longtail.methods.problem import Block, Part, Problem
+from longtail.methods.problem import Block, Extras, Part, Problem
 from longtail.models import LinearModel, Model
 from longtail.models.sharded import divided, shard_weights
 from longtail.training import Training
@@ -30,8 +30,17 @@ class Maker(Protocol):
     """The part of an estimator that solving needs: it makes the problem."""
 
     method: str
+    _extras: Extras
 
     def _problem(self, X: Any, Y: sp.csr_array) -> Problem: ...
+
+
+class Solved(NamedTuple):
+    """What became of a job: the model, its training record, and the alphas, if they were to be kept."""
+
+    model: Model
+    record: Training
+    alphas: sp.csr_array | None = None
 
 
 @dataclass(frozen=True)
@@ -45,12 +54,14 @@ class Job:
     parameters: Mapping[str, Any]  # the parameters that determine the model
     label_names: np.ndarray
     n_jobs: int | None
+    setup_seconds: float = 0.0  # that making the problem took
 
     def identity(self, blocks: Sequence[Block]) -> runs.Identity:
         """Return what a run folder must match to be resumed by this job."""
-        plan = [np.asarray(block.items) for block in blocks]
-        plan += [np.array([[block.number, block.cost] for block in blocks], np.float64)]
+        content = [np.asarray(block.items) for block in blocks]
+        content += [np.array([[block.number, block.cost] for block in blocks], np.float64)]
         earlier = [array for part in self.problem.earlier() for array in _to_arrays(part).values()]
+        earlier += self.maker._extras.arrays()
         rows, features = self.X.shape
         sizes = {"rows": int(rows), "features": int(features), "labels": int(self.Y.shape[1])}
         return {
@@ -59,7 +70,7 @@ class Job:
             "parameters": {name: runs.plain(value) for name, value in self.parameters.items()},
             "settings": {name: runs.plain(value) for name, value in self.problem.settings.items()},
             "data": {**sizes, "digest": runs.digest_of_data(self.X, self.Y)},
-            "plan": {"blocks": len(blocks), "digest": runs.digest(plan)},
+            "blocks": {"number": len(blocks), "digest": runs.digest(content)},
             "warm start": {"earlier parts": runs.digest(earlier) if earlier else None},
         }
 
@@ -70,24 +81,28 @@ def solve(
     run: str | os.PathLike[str] | None = None,
     workers: parallel.Workers | None = None,
     shard_size: int | None = None,
-) -> tuple[Model, Training]:
-    """Return the model of the job and its training record."""
+    block_seconds: float | None = None,
+) -> Solved:
+    """Return the model of the job and its training record, and the alphas if the job keeps them.
+
+    block_seconds : how long the longest block should take, if a plan says so
+    """
     workers = workers or parallel.Workers()
     most = shard_weights(shard_size)
     if run is not None:
         assembly = _Assembly(job.problem, most, store.Shelf(Path(run) / "shards"))
-        return _in_folder(job, progress, Path(run), workers, assembly)
+        return _in_folder(job, progress, Path(run), workers, assembly, block_seconds)
     assembly = _Assembly(job.problem, most)
     if workers.are_threads:
         return _in_memory(job, progress, assembly)
     with tempfile.TemporaryDirectory(prefix="longtail-run-", ignore_cleanup_errors=True) as place:
-        return _in_folder(job, progress, Path(place), workers, assembly)
+        return _in_folder(job, progress, Path(place), workers, assembly, block_seconds)
 
 
 # --- in memory -------------------------------------------------------------------------------------------------------
 
 
-def _in_memory(job: Job, progress: Progress, assembly: _Assembly) -> tuple[Model, Training]:
+def _in_memory(job: Job, progress: Progress, assembly: _Assembly) -> Solved:
     problem = job.problem
 
     def timed(block: Block, work: parallel.Work) -> Part:
@@ -124,11 +139,12 @@ class _Assembly:
             part.items, part.status, part.n_iter, part.figures, part.seconds
         )
 
-    def result(self) -> tuple[Model, Training]:
+    def result(self) -> Solved:
         problem = self.problem
         record = training.combine(self.records, problem.unit, problem.item_of(), problem.settings)
+        alphas = self.stack.kept()
         model = self.stack.model()
-        return (divided(model, self.most) if isinstance(model, LinearModel) else model), record
+        return Solved(divided(model, self.most) if isinstance(model, LinearModel) else model, record, alphas)
 
 
 # --- in a folder -----------------------------------------------------------------------------------------------------
@@ -187,9 +203,15 @@ class Recipe:
 
 
 def _in_folder(
-    job: Job, progress: Progress, root: Path, workers: parallel.Workers, assembly: _Assembly
-) -> tuple[Model, Training]:
+    job: Job,
+    progress: Progress,
+    root: Path,
+    workers: parallel.Workers,
+    assembly: _Assembly,
+    block_seconds: float | None,
+) -> Solved:
     blocks = job.problem.blocks()
+    expected = None if block_seconds is None else _expected(blocks, block_seconds)
     total = sum(block.cost for block in blocks) or 1.0
     with runs.Run(root, job.identity(blocks), blocks) as run:
         todo = list(blocks)
@@ -198,7 +220,7 @@ def _in_folder(
             start = 1.0 - sum(block.cost for block in missing) / total
             run.log.add("started", workers=str(workers), blocks=len(blocks), missing=len(missing), share=start)
             if missing:
-                _solve_missing(job, missing, run, workers, _scaled(progress, run, start))
+                _solve_missing(job, missing, run, workers, _scaled(progress, run, start), expected)
             todo = _stack(run, todo, assembly)
             if not todo:
                 break
@@ -206,6 +228,12 @@ def _in_folder(
             raise RunError(f"{len(todo)} parts in {root} were damaged in each of {ROUNDS} attempts; check the disk")
         progress(1.0)
         return assembly.result()
+
+
+def _expected(blocks: Sequence[Block], longest_seconds: float) -> Callable[[Block], float]:
+    """Return a function from a block to the seconds that it should take, in proportion to its cost."""
+    largest = max((block.cost for block in blocks), default=0.0) or 1.0
+    return lambda block: longest_seconds * block.cost / largest
 
 
 def _scaled(progress: Progress, run: runs.Run, start: float) -> Progress:
@@ -220,7 +248,12 @@ def _scaled(progress: Progress, run: runs.Run, start: float) -> Progress:
 
 
 def _solve_missing(
-    job: Job, missing: list[Block], run: runs.Run, workers: parallel.Workers, progress: Progress
+    job: Job,
+    missing: list[Block],
+    run: runs.Run,
+    workers: parallel.Workers,
+    progress: Progress,
+    expected: Callable[[Block], float] | None,
 ) -> None:
     solver = Solver(job.problem, run.parts, workers.save_seconds)
     recipe = None
@@ -233,7 +266,9 @@ def _solve_missing(
         run.log.add("failed", block=missing[key].number, attempt=attempt, reason=reason[:500])
 
     try:
-        results = parallel.dispatch(engine, missing, limits=workers.limits, progress=progress, failed=failed)
+        results = parallel.dispatch(
+            engine, missing, limits=workers.limits, expected=expected, progress=progress, failed=failed
+        )
         with closing(results):
             for receipt in results:
                 run.log.add("solved", block=receipt.block, seconds=round(receipt.seconds, 3), bytes=receipt.bytes)

@@ -7,7 +7,9 @@ For the labels that `predict` returns, with hits = pairs of a row and a label th
     sample    the mean over rows of the precision, recall and F1 of each row
 
 F1 = 2 precision recall / (precision + recall), and 0 / 0 counts as 0, as in scikit-learn. Macro averages run over the
-labels that are true or predicted in at least one row.
+labels that are true or predicted in at least one row. With zero_division = NaN, a precision or recall that is 0 / 0 is
+left out of the averages instead: precision is that of labels that are predicted at all. This is the average over binary
+problems of [Schultheis & Babbar 2022], Table 4.
 
 For probabilities of the k best labels of each row:
 
@@ -32,35 +34,44 @@ N_BINS = 20
 SMALLEST = 1e-15  # smaller values are raised to this one before the logarithm, because the log-loss would be infinite
 
 
-def set_metrics(Y: Any, predicted: Any) -> dict[str, float]:
-    """Return micro, macro and sample precision, recall and F1. `Y` and `predicted` are 0/1 indicators (n, L)."""
+def set_metrics(Y: Any, predicted: Any, *, zero_division: float = 0.0) -> dict[str, float]:
+    """Return micro, macro and sample precision, recall and F1. `Y` and `predicted` are 0/1 indicators (n, L).
+
+    zero_division : what 0 / 0 counts as: 0, 1, or NaN, which leaves it out of the averages
+    """
+    if zero_division not in (0.0, 1.0) and not np.isnan(zero_division):
+        raise InputError(f"zero_division must be 0, 1 or NaN, not {zero_division!r}")
     truth = indicator(Y)
     found = indicator(predicted, "prediction")
     if truth.shape != found.shape:
         raise InputError(f"the prediction has shape {found.shape}, but Y has shape {truth.shape}")
     hits = sp.csr_array(truth.multiply(found))
     metrics: dict[str, float] = {}
-    total = _shares(np.array([hits.nnz]), np.array([found.nnz]), np.array([truth.nnz]))
+    total = _shares(np.array([hits.nnz]), np.array([found.nnz]), np.array([truth.nnz]), zero_division=zero_division)
     metrics |= {f"micro-{name}": float(values[0]) for name, values in total.items()}
     by_label = [np.bincount(each.indices, minlength=each.shape[1]) for each in (hits, found, truth)]
     used = (by_label[1] + by_label[2]) > 0
-    per_label = _shares(*(counts[used] for counts in by_label))
+    per_label = _shares(*(counts[used] for counts in by_label), zero_division=zero_division)
     metrics |= {f"macro-{name}": _mean(values) for name, values in per_label.items()}
-    per_row = _shares(*(np.diff(each.indptr) for each in (hits, found, truth)))
+    per_row = _shares(*(np.diff(each.indptr) for each in (hits, found, truth)), zero_division=zero_division)
     metrics |= {f"sample-{name}": _mean(values) for name, values in per_row.items()}
     return metrics | {"labels per row": found.nnz / max(found.shape[0], 1)}
 
 
-def _shares(hits: np.ndarray, predicted: np.ndarray, true: np.ndarray) -> dict[str, np.ndarray]:
+def _shares(
+    hits: np.ndarray, predicted: np.ndarray, true: np.ndarray, *, zero_division: float
+) -> dict[str, np.ndarray]:
+    ratios = {"precision": (hits, predicted), "recall": (hits, true), "F1": (2 * hits, predicted + true)}
     return {
-        "precision": hits / np.maximum(predicted, 1),
-        "recall": hits / np.maximum(true, 1),
-        "F1": 2 * hits / np.maximum(predicted + true, 1),
+        name: np.where(below > 0, above / np.maximum(below, 1), zero_division)
+        for name, (above, below) in ratios.items()
     }
 
 
 def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else 0.0
+    """The mean of the values that are not NaN; 0 if there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 @dataclass(frozen=True)

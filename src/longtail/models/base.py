@@ -17,7 +17,8 @@ import scipy.sparse as sp
 
 from longtail import parallel
 from longtail.errors import InputError
-from longtail.matrix import normalize_rows, ones
+from longtail.hybrid import HybridRows, Rows, as_csr, normalized, take_columns
+from longtail.matrix import ones
 from longtail.models.calibrator import Calibrator
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
@@ -29,17 +30,15 @@ ROWS_PER_BLOCK = 256  # rows that a thread scores at a time; few, so that thread
 class FeaturePipeline(Protocol):
     """Turns raw texts into X, as data.TextFeatures does."""
 
-    def transform(self, texts: Any) -> sp.csr_array: ...
+    def transform(self, texts: Any) -> Rows: ...
 
 
 class Index(Protocol):
     """A form of the model in which scoring is fast."""
 
-    def top(self, X: sp.csr_array, k: int) -> TopK: ...
+    def top(self, X: Any, k: int) -> TopK: ...
 
-    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]: ...
-
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray: ...
+    def above(self, X: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]: ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Model(ABC):
         """The form of the model that is used for prediction. It is built at the first use."""
 
     @abstractmethod
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
 
     @abstractmethod
@@ -124,7 +123,7 @@ class Model(ABC):
         """Return the features with a weight for the label (in increasing order), their weights, and the bias term."""
 
     @abstractmethod
-    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+    def explain(self, x: Rows, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` behind its score for `label` (a column number), largest share first."""
 
     def _check_names(self) -> None:
@@ -144,7 +143,7 @@ class Model(ABC):
 
     # --- prediction --------------------------------------------------------------------------------------------------
 
-    def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
+    def predict_topk(self, X: Rows, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """Return the k best labels of every row, by probability if the model is calibrated, otherwise by score.
 
         Labels with equal scores are in the order of their columns. Fewer than k labels are returned if the model has
@@ -156,7 +155,7 @@ class Model(ABC):
         depth = k if self.calibrator.keeps_order else max(k, self.calibrator.depth)
         return self.calibrator.rank(self._best(X, depth, n_jobs)).first(k)
 
-    def predict_labels(self, X: sp.csr_array, *, n_jobs: int | None = None) -> sp.csr_array:
+    def predict_labels(self, X: Rows, *, n_jobs: int | None = None) -> sp.csr_array:
         """Return a 0/1 indicator of the labels above the thresholds of the model, or above its default threshold."""
         if self.thresholds is None:
             return self.predict_above(X, n_jobs=n_jobs)
@@ -167,7 +166,7 @@ class Model(ABC):
         found.sort_indices()
         return found
 
-    def probabilities(self, X: sp.csr_array) -> np.ndarray:
+    def probabilities(self, X: Rows) -> np.ndarray:
         """The probabilities of all labels of a calibrated model: a float32 array of shape (rows, n_labels)."""
         if self.calibrator is None:
             raise InputError("the model has no calibrator, so it has no probabilities; train with calibrate=True")
@@ -177,15 +176,11 @@ class Model(ABC):
         np.put_along_axis(ranks, order, np.arange(1, self.n_labels + 1)[None, :], axis=1)
         return self.calibrator.probabilities(np.arange(self.n_labels)[None, :], scores, ranks)
 
-    def pair_scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """Return the scores of k labels of every row. `labels` holds column numbers and has the shape (rows, k)."""
-        return self.index.pairs(self._rows(X), labels)
-
-    def _best(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:
+    def _best(self, X: Rows, k: int, n_jobs: int | None = None) -> TopK:
         """The k best labels by score."""
         return self._search(self._rows(X), k, n_jobs)
 
-    def _search(self, X: sp.csr_array, k: int, n_jobs: int | None = None) -> TopK:
+    def _search(self, X: Rows, k: int, n_jobs: int | None = None) -> TopK:
         """The k best labels of rows that are checked and normalized."""
         n_allowed = self.n_labels if self.rules is None else self.rules.n_allowed
         index, k = self.index, min(k, n_allowed)  # building the index here avoids building it in every thread
@@ -201,9 +196,7 @@ class Model(ABC):
             pass
         return TopK(labels, scores)
 
-    def predict_above(
-        self, X: sp.csr_array, threshold: float | None = None, *, n_jobs: int | None = None
-    ) -> sp.csr_array:
+    def predict_above(self, X: Rows, threshold: float | None = None, *, n_jobs: int | None = None) -> sp.csr_array:
         """Return a 0/1 indicator of the labels that score above `threshold`. The default is the class attribute."""
         X = self._rows(X)
         index, limit = self.index, self.threshold if threshold is None else threshold
@@ -215,34 +208,73 @@ class Model(ABC):
         indptr = np.concatenate([[0], np.cumsum(counts)])
         return sp.csr_array((np.ones(len(indices), np.int32), indices, indptr), shape=(X.shape[0], self.n_labels))
 
-    def _rows(self, X: sp.csr_array) -> sp.csr_array:
-        """Check X, and normalize its rows if the model has `normalize`.
+    def _rows(self, X: Rows) -> Any:
+        """Check X, divide it into the parts that the model has, and normalize its rows if the model has `normalize`.
 
         The kernels rely on this check: a feature number that is too large would make them read out of bounds, and they
         would miss a feature that is out of order.
         """
-        if X.format != "csr" or X.shape[1] != self.n_features:
-            raise InputError(f"X is {X.format} with {X.shape[1]} features; the model takes csr with {self.n_features}")
-        if not X.has_canonical_format:
+        sparse = X.sparse if isinstance(X, HybridRows) else X
+        if sparse.format != "csr" or X.shape[1] != self.n_features:
+            raise InputError(
+                f"X is {sparse.format} with {X.shape[1]} features; the model takes csr with {self.n_features}"
+            )
+        if not sparse.has_canonical_format:
             raise InputError("X has rows with unsorted or repeated features; call X.sum_duplicates() first")
-        return normalize_rows(X) if self.normalize else X
+        X = self._divided(X)
+        return normalized(X) if self.normalize else X
 
-    def _one_row(self, x: sp.csr_array) -> sp.csr_array:
+    def _divided(self, X: Rows) -> Rows:
+        """X with the dense features of the model as dense part."""
+        columns = self.dense_columns
+        if columns is None:
+            return as_csr(X) if isinstance(X, HybridRows) else X
+        return X.split_as(columns) if isinstance(X, HybridRows) else take_columns(X, columns)
+
+    @property
+    def dense_columns(self) -> np.ndarray | None:
+        """The features with dense weights; None if the model has none."""
+        return None
+
+    def with_dense(self, columns: np.ndarray) -> Model:
+        """The model with the weights of these features in a dense array, if that is smaller. Scores stay the same."""
+        return self
+
+    def _one_row(self, x: Rows) -> Any:
         x = self._rows(x)
         if x.shape[0] != 1:
             raise InputError(f"explain takes one row, but {x.shape[0]} were given; pass X[[i]]")
         return x
 
-    def _shares(self, x: sp.csr_array, weight_of: dict[int, float]) -> list[Contribution]:
-        """Return the contributions of the features of x that have a weight, largest absolute value first."""
+    def _shares(self, x: Rows, weight_of: dict[int, float]) -> list[Contribution]:
+        """Return the contributions of the features of x that have a weight, largest absolute value first.
+
+        The dense features of an encoder have one share together, because a single one of them means nothing to people.
+        """
+        sparse = x.sparse if isinstance(x, HybridRows) else x
         shares = [
             Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j])
-            for j, value in zip(x.indices.tolist(), x.data.tolist(), strict=True)
+            for j, value in zip(sparse.indices.tolist(), sparse.data.tolist(), strict=True)
             if j in weight_of
         ]
+        if isinstance(x, HybridRows):
+            shares += self._dense_shares(x, weight_of)
         return sorted(shares, key=lambda share: -abs(share.contribution))
 
-    def _probability(self, x: sp.csr_array, label: int, score: float) -> float | None:
+    def _dense_shares(self, x: HybridRows, weight_of: dict[int, float]) -> list[Contribution]:
+        """Return one contribution for each encoder: the lengths of its vector and of its weights, and their product."""
+        weights = np.array([weight_of.get(j, 0.0) for j in x.columns.tolist()])
+        names = getattr(self.text_features, "encoder_of_column", lambda column: "embedding")
+        encoders = np.array([names(j) for j in x.columns.tolist()], object)
+        shares = []
+        for name in dict.fromkeys(encoders.tolist()):
+            own = encoders == name
+            value, weight = x.dense[0, own].astype(np.float64), weights[own]
+            lengths = float(np.linalg.norm(value)), float(np.linalg.norm(weight))
+            shares.append(Contribution(f"({name})", *lengths, float(value @ weight)))
+        return shares
+
+    def _probability(self, x: Rows, label: int, score: float) -> float | None:
         """Return the probability of a label of the single row x, given its score. None without a calibrator.
 
         The row is checked and normalized.

@@ -3,9 +3,9 @@
     log-odds(x, label) = a + sum_m w_m logit p_m(x, label),     w_m >= 0                                            (1)
 
 p_m is the calibrated probability of member m (models/calibrator.py). The candidates of a row are the union of the
-members' best labels, and every member scores every candidate exactly. The rank of a candidate, which its probability
-depends on, is its rank among the candidates. The score of the ensemble is the log-odds (1). The probability is its
-sigmoid.
+members' lists of their best labels. The rank of a label, which its probability depends on, is its rank in the member's
+list; a label that is not in the list has the rank after the last one. The score of the ensemble is the log-odds (1).
+The probability is its sigmoid. ensemble_index.py finds the best labels.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 
 from longtail.errors import InputError
-from longtail.matrix import row_squares
+from longtail.hybrid import Rows, squares
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
+from longtail.models.ensemble_index import EnsembleIndex
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
-
-MOST_CERTAIN = 1e-6  # probabilities of members are clipped to this distance from 0 and 1
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,13 @@ class EnsembleModel(Model):
         return sum(member.n_weights for member in self.members)
 
     @property
+    def dense_columns(self) -> np.ndarray | None:
+        return next((member.dense_columns for member in self.members if member.dense_columns is not None), None)
+
+    def with_dense(self, columns: np.ndarray) -> EnsembleModel:
+        return replace(self, members=tuple(member.with_dense(columns) for member in self.members))
+
+    @property
     def is_calibrated(self) -> bool:
         return True
 
@@ -88,25 +93,23 @@ class EnsembleModel(Model):
     @cached_property
     def index(self) -> EnsembleIndex:
         members = self.members
-        if self.rules is not None:  # members leave out labels that are not allowed; offsets are added to the log-odds
+        if self.rules is not None and self.rules.n_allowed < self.n_labels:  # members leave out what is not allowed
             barred = Rules(np.where(self.rules.offsets > -np.inf, 0, -np.inf).astype(np.float32))
             members = tuple(replace(member, rules=barred) for member in members)  # type: ignore[type-var]
         for member in members:
             _ = member.index
         return EnsembleIndex(members, self.weights, self.intercept, self.depth, self.rules)
 
-    def predict_topk(self, X: sp.csr_array, k: int = 5, *, n_jobs: int | None = None) -> TopK:
+    def predict_topk(self, X: Rows, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """The k best labels of every row among the candidates, by probability."""
         top = self._best(X, k, n_jobs)
         return TopK(top.labels, top.scores, sigmoid(top.scores))
 
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the scores of the given labels (column numbers). All labels count as candidates here."""
-        ids = self._label_ids(labels)
-        everything = np.broadcast_to(np.arange(self.n_labels), (X.shape[0], self.n_labels))
-        return self.index.pairs(self._rows(X), everything)[:, ids]
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the scores of the given labels (column numbers), which need not be candidates."""
+        return self.index.scores(self._rows(X), self._label_ids(labels))
 
-    def probabilities(self, X: sp.csr_array) -> np.ndarray:
+    def probabilities(self, X: Rows) -> np.ndarray:
         return sigmoid(self.scores(X, np.arange(self.n_labels)))
 
     # --- explaining --------------------------------------------------------------------------------------------------
@@ -118,7 +121,7 @@ class EnsembleModel(Model):
         """
         return self._combined_weights(label, np.ones(len(self.members)))
 
-    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+    def explain(self, x: Rows, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` behind its score for `label` (a column number), largest share first.
 
         The shares are a first-order approximation: the weights of `label_weights` times the values of x. Everything
@@ -126,12 +129,12 @@ class EnsembleModel(Model):
         """
         x = self._one_row(x)
         (label,) = self._label_ids([label])
-        length = float(np.sqrt(row_squares(x)[0])) or 1.0
+        length = float(np.sqrt(squares(x)[0])) or 1.0
         scale = np.array([1 / length if member.normalize else 1.0 for member in self.members])
         features, weights, _ = self._combined_weights(int(label), scale)
         shares = self._shares(x, dict(zip(features.tolist(), weights.tolist(), strict=True)))
         offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
-        score = float(self.index.pairs(x, self._with_candidates(x, int(label)))[0, 0])
+        score = float(self.index.scores(x, np.array([label]))[0, 0])
         bias = score - offset - sum(share.contribution for share in shares)
         probability = float(sigmoid(np.array(score)))
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
@@ -147,80 +150,10 @@ class EnsembleModel(Model):
         used = np.flatnonzero(total)
         return used, total[used], bias
 
-    def _with_candidates(self, x: sp.csr_array, label: int) -> np.ndarray:
-        """Return the label, followed by the candidates of the row."""
-        candidates = self.index.candidates(x, self.depth)[0]
-        return np.concatenate([[label], candidates[(candidates >= 0) & (candidates != label)]])[None, :]
-
     @property
     def _slopes(self) -> list[float]:
         slopes = [member.calibrator.coefficients.margin for member in self.members if member.calibrator is not None]
         return [float(weight) * slope for weight, slope in zip(self.weights, slopes, strict=True)]
-
-
-@dataclass(frozen=True)
-class EnsembleIndex:
-    """The search for the best labels."""
-
-    members: tuple[Model, ...]
-    weights: np.ndarray
-    intercept: float
-    depth: int
-    rules: Rules | None
-
-    def top(self, X: sp.csr_array, k: int) -> TopK:
-        """The k best candidates of every row of X."""
-        labels = self.candidates(X, max(k, self.depth))
-        scores = self.pairs(X, labels)
-        order = np.lexsort((labels, -scores), axis=1)[:, :k]
-        return TopK(
-            np.take_along_axis(labels, order, axis=1).astype(np.int32), np.take_along_axis(scores, order, axis=1)
-        )
-
-    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-        """The candidates that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
-        labels = self.candidates(X, self.depth)
-        chosen = self.pairs(X, labels) > threshold
-        return labels[chosen].astype(np.int32), np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
-
-    def candidates(self, X: sp.csr_array, depth: int) -> np.ndarray:
-        """Return, for every row, the union of the members' `depth` best labels in column order, padded with -1."""
-        found = np.concatenate([member._best(X, depth, 1).labels for member in self.members], axis=1).astype(np.int64)
-        found.sort(axis=1)
-        twice = np.zeros(found.shape, bool)
-        twice[:, 1:] = found[:, 1:] == found[:, :-1]
-        last = np.iinfo(np.int64).max
-        found[twice] = last
-        found.sort(axis=1)
-        found[found == last] = -1
-        return found[:, : found.shape[1] - int(twice.sum(axis=1).min(initial=found.shape[1]))]
-
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of these candidates of every row; -inf for a label of -1."""
-        logits = member_logits(self.members, X, labels)
-        scores = (self.intercept + logits @ self.weights).astype(np.float32)
-        if self.rules is not None:
-            scores += self.rules.offsets[np.maximum(labels, 0)]
-        return np.where(labels >= 0, scores, np.float32(-np.inf))
-
-
-def member_logits(members: Sequence[Model], X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-    """logit p_m of the candidates `labels` (rows, c) for every member: (rows, c, members)."""
-    absent = labels < 0
-    ids = np.maximum(labels, 0)
-    logits = np.empty((*labels.shape, len(members)))
-    for m, member in enumerate(members):
-        assert member.calibrator is not None
-        scores = member.pair_scores(X, ids)
-        scores[absent] = -np.inf
-        order = np.argsort(-scores, axis=1, kind="stable")
-        ranks = np.empty_like(order)
-        np.put_along_axis(ranks, order, np.arange(1, labels.shape[1] + 1)[None, :], axis=1)
-        least = scores.min(axis=1, keepdims=True, where=np.isfinite(scores), initial=np.inf)
-        p = member.calibrator.probabilities(ids, np.where(np.isfinite(scores), scores, least), ranks)
-        p = np.clip(p.astype(np.float64), MOST_CERTAIN, 1 - MOST_CERTAIN)
-        logits[:, :, m] = np.log(p / (1 - p))
-    return logits
 
 
 def sigmoid(scores: np.ndarray) -> np.ndarray:

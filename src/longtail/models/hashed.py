@@ -33,6 +33,7 @@ import scipy.sparse as sp
 
 from longtail.compiled import frozen
 from longtail.errors import InputError
+from longtail.hybrid import Rows
 from longtail.models import scan_kernels as scan
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.buckets import Buckets, LinearBuckets
@@ -130,7 +131,7 @@ class HashedModel(Model):
         index = BucketIndex(self.hashes, self.buckets, self.aggregate)
         return index if self.rules is None else RuledIndex(index, self.rules)
 
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
         ids = self._label_ids(labels)
         return self.index.scores(self._rows(X), ids)
@@ -153,7 +154,7 @@ class HashedModel(Model):
         used = np.flatnonzero(weights[:-1])
         return used, weights[used], self.bias * float(weights[-1])
 
-    def explain(self, x: sp.csr_array, label: int, *, top: int | None = None) -> Explanation:
+    def explain(self, x: Rows, label: int, *, top: int | None = None) -> Explanation:
         """The features of the single row `x` that count for or against `label` (a column number), largest share first.
 
         `score` is the score of the model. The contributions and the bias add up to the mean logit of the label's
@@ -199,12 +200,19 @@ class BucketIndex:
         columns += self.hashes.n_buckets * np.arange(self.hashes.n_repetitions)
         return self.scores_of(self._combined(lambda r: values[:, columns[:, r]]))
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        values = self.bucket_values(X)
-        codes = self.hashes.table[labels].astype(np.int64)  # (rows, k, R)
+    def pairs(self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label."""
+        return self.batch(X).pairs(rows, labels)
+
+    def batch(self, X: sp.csr_array) -> BucketBatch:
+        """These rows with their bucket values, to be searched and scored."""
+        return BucketBatch(self, self.bucket_values(X))
+
+    def pairs_of(self, values: np.ndarray, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label, given the bucket values of all rows."""
+        codes = self.hashes.table[labels].astype(np.int64)  # (pairs, R)
         B = self.hashes.n_buckets
-        return self.scores_of(self._combined(lambda r: np.take_along_axis(values, codes[:, :, r] + B * r, axis=1)))
+        return self.scores_of(self._combined(lambda r: values[rows, codes[:, r] + B * r]))
 
     def _combined(self, of_repetition: Callable[[int], np.ndarray]) -> np.ndarray:
         """The sum, median or minimum of the values of all repetitions."""
@@ -252,24 +260,28 @@ class BucketIndex:
 
     def top(self, X: sp.csr_array, k: int) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
+        return self.batch(X).top(k)
+
+    def top_of(self, values: np.ndarray, k: int) -> TopK:
+        """The `min(k, n_labels)` best labels of every row, given the bucket values."""
         k = min(k, self.hashes.n_labels)
-        labels = np.empty((X.shape[0], k), np.int32)
-        values = np.empty((X.shape[0], k), np.float32)
+        labels = np.empty((len(values), k), np.int32)
+        sums = np.empty((len(values), k), np.float32)
         if k:
             codes = self.hashes.table
             rule = RULES[self.aggregate]
             scratch = self._scratch()
-            for start, tables in self._tiles(X):
+            for start, tables in _tiles(values):
                 rows = slice(start, start + scan.SCAN_LANES)
-                scan.best_labels(rule, codes, self.hashes.n_buckets, tables, scratch, labels[rows], values[rows])
-        return TopK(labels, self.scores_of(values))
+                scan.best_labels(rule, codes, self.hashes.n_buckets, tables, scratch, labels[rows], sums[rows])
+        return TopK(labels, self.scores_of(sums))
 
     def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         limit = np.float32(self.value_at(threshold))
         parts = []
         counts = [np.zeros(1, np.int64)]
-        for start, tables in self._tiles(X):
+        for start, tables in _tiles(self.bucket_values(X)):
             rows = min(scan.SCAN_LANES, X.shape[0] - start)
             limits = np.full(scan.SCAN_LANES, np.inf, np.float32)
             limits[:rows] = limit
@@ -296,14 +308,28 @@ class BucketIndex:
             labels = np.concatenate([labels, np.empty_like(labels)])
             lanes = np.concatenate([lanes, np.empty_like(lanes)])
 
-    def _tiles(self, X: sp.csr_array) -> Iterator[tuple[int, np.ndarray]]:
-        """The bucket values of 16 rows at a time, one row in each lane: (R B, 16)."""
-        values = self.bucket_values(X)
-        for start in range(0, X.shape[0], scan.SCAN_LANES):
-            part = values[start : start + scan.SCAN_LANES]
-            tables = np.zeros((values.shape[1], scan.SCAN_LANES), np.float32)
-            tables[:, : len(part)] = part.T
-            yield start, frozen(tables, np.float32)
-
     def _scratch(self) -> np.ndarray:
         return np.empty(self.hashes.n_repetitions, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class BucketBatch:
+    """Rows whose bucket values are computed once: (rows, R B)."""
+
+    index: BucketIndex
+    values: np.ndarray
+
+    def top(self, k: int) -> TopK:
+        return self.index.top_of(self.values, k)
+
+    def pairs(self, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        return self.index.pairs_of(self.values, rows, labels)
+
+
+def _tiles(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The bucket values of 16 rows at a time, one row in each lane: (R B, 16)."""
+    for start in range(0, len(values), scan.SCAN_LANES):
+        part = values[start : start + scan.SCAN_LANES]
+        tables = np.zeros((values.shape[1], scan.SCAN_LANES), np.float32)
+        tables[:, : len(part)] = part.T
+        yield start, frozen(tables, np.float32)

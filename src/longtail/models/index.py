@@ -7,12 +7,13 @@ columns, because a column of L bytes stands for more than L / 8 weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.compiled import csr_parts, frozen
+from longtail.models.batch import Batch, PlainBatch
 from longtail.models.index_kernels import (
     LABELS_AT_ONCE,
     LEVELS,
@@ -29,6 +30,9 @@ COLUMN_SHARE = 8  # a feature with weights for more than L / COLUMN_SHARE labels
 SPILL_SHARE = 256  # at most L / SPILL_SHARE weights of a column spill; without them, the step is small
 SMALLEST_STEP = 1e-30  # smaller steps are close to underflow, so the feature then has no column
 LOOKUP_PRICE = 64.0  # finding one weight of a label takes as long as adding this many entries of lists
+
+
+Base: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # `base` and `peaks` of IndexRows
 
 
 class FeatureLists(NamedTuple):
@@ -65,6 +69,16 @@ class FeatureLists(NamedTuple):
         return cls(weights, labels, ends, *columns, frozen(peaks, np.float32))
 
 
+class IndexRows(NamedTuple):
+    """Rows in the form that the kernels take."""
+
+    data: np.ndarray  # the sparse part, as `csr_parts` returns it
+    indices: np.ndarray
+    indptr: np.ndarray
+    base: np.ndarray  # (rows, width of codes) the terms of the scores that are not sparse; one row if all rows share it
+    peaks: np.ndarray  # the largest finite |base| of each row of `base`
+
+
 class InvertedIndex(NamedTuple):
     """W in the forms that the kernels take. All arrays are read-only. Arrays over labels are in column order of Y."""
 
@@ -82,7 +96,7 @@ class InvertedIndex(NamedTuple):
     W_indices: np.ndarray
     W_indptr: np.ndarray
     bias_scores: np.ndarray  # the bias term of each score, then zeros up to the width of codes
-    bias_peak: float  # the largest |bias score|
+    bias_peak: np.ndarray  # (1,) the largest finite |bias score|; a label at minus infinity needs no bound
     price: float = LOOKUP_PRICE
 
     @classmethod
@@ -107,8 +121,8 @@ class InvertedIndex(NamedTuple):
             bias_scores[lists.labels[own]] = np.float32(bias) * lists.weights[own]
         if offsets is not None:
             bias_scores[: len(offsets)] += offsets
-        bias_peak = float(np.abs(bias_scores[np.isfinite(bias_scores)]).max(initial=0))
-        return cls(*lists, *csr_parts(W), frozen(bias_scores, np.float32), bias_peak)
+        bias_peak = [np.abs(bias_scores[np.isfinite(bias_scores)]).max(initial=0)]
+        return cls(*lists, *csr_parts(W), frozen(bias_scores, np.float32), frozen(bias_peak, np.float32))
 
     @property
     def lists(self) -> FeatureLists:
@@ -119,19 +133,24 @@ class InvertedIndex(NamedTuple):
     def n_labels(self) -> int:
         return len(self.W_indptr) - 1
 
-    def top(self, X: sp.csr_array, k: int) -> TopK:
+    def rows(self, X: sp.csr_array, base: Base | None = None) -> IndexRows:
+        """X in the form of the kernels. The base of every row is the bias term, unless another one is given."""
+        scores, peaks = (self.bias_scores[None, :], self.bias_peak) if base is None else base
+        return IndexRows(*csr_parts(X), frozen(scores, np.float32), frozen(peaks, np.float32))
+
+    def top(self, X: sp.csr_array, k: int, base: Base | None = None) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
         k = min(k, self.n_labels)
         labels = np.empty((X.shape[0], k), np.int32)
         scores = np.empty((X.shape[0], k), np.float32)
         if k:
-            top_rows(csr_parts(X), self, *self._buffers(X), labels, scores)
+            top_rows(self.rows(X, base), self, *self._buffers(X), labels, scores)
         return TopK(labels, scores)
 
-    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    def above(self, X: sp.csr_array, threshold: float, base: Base | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         n, row = X.shape[0], 0
-        rows, buffers = csr_parts(X), self._buffers(X)
+        rows, buffers = self.rows(X, base), self._buffers(X)
         found = np.empty(max(1024, 8 * n), np.int32)
         ends = np.zeros(n + 1, np.int64)
         while True:  # the number of labels is not known in advance: if the space runs out, continue with more
@@ -140,11 +159,17 @@ class InvertedIndex(NamedTuple):
                 return found[: ends[n]].copy(), ends  # a view would keep all of `found` in memory
             found = np.concatenate([found, np.empty(max(len(found), self.n_labels), np.int32)])
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        scores = np.empty(labels.shape, np.float32)
-        score_pairs(csr_parts(X), self, frozen(labels, np.uint32), scores)
+    def pairs(
+        self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray, bases: np.ndarray | None = None
+    ) -> np.ndarray:
+        """The scores of some pairs of a row and a label. `bases` are the terms of these scores that are not sparse."""
+        scores = np.take(self.bias_scores, labels) if bases is None else bases.copy()
+        score_pairs(self.rows(X), self, frozen(rows, np.int64), frozen(labels, np.uint32), scores)
         return scores
+
+    def batch(self, X: sp.csr_array) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
 
     def _buffers(self, X: sp.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The buffers of a thread: the scores of a row, and the factors and numbers of its columns."""

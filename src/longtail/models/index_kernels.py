@@ -1,11 +1,12 @@
 """The kernels of models/index.py: exact scores of sparse rows, and the k best labels of each.
 
-    score(label) = bias * W[label, bias column] + sum_j x_j W[label, j]
+    score(label) = base(label) + sum_j x_j W[label, j]
 
-summed in float32, the bias first and then the features of x in their order. Every kernel that computes a score sums in
-this order, so a score has the same bits whichever kernel found it. Equal scores rank by column number. The answer
-therefore does not depend on the number of threads or on how rows are grouped. There is no array of rows x labels: each
-thread has one buffer of L scores.
+summed in float32, the base first and then the sparse features of x in their order. The base of a row is the bias term,
+plus the product of its dense part with the dense weights if there are any (dense_kernels.py). Every kernel that
+computes a score sums in this order, so a score has the same bits whichever kernel found it. Equal scores rank by column
+number. The answer therefore does not depend on the number of threads or on how rows are grouped. There is no array of
+rows x labels: each thread has one buffer of L scores, or of some rows if there is a dense part.
 
 Lists. W is stored by feature: the list of feature j holds the labels whose weight of j is not zero. `score_row` adds up
 the lists of the features of x.
@@ -22,7 +23,7 @@ Estimates. Lists for the rare features, and columns and spill for the frequent o
 (`estimate_row`). One bound on its error holds for all labels:
 
     |estimate - score| <= error = sum over columns j of |x_j| step_j / 2  +  4 (n + 8) 2^-24 A  +  tiny             (1)
-    A = max over labels of |bias score| + sum_j |x_j| max over labels of |W[label, j]|
+    A = max over labels of |base(label)| + sum_j |x_j| max over labels of |W[label, j]|
 
 The second term bounds the rounding errors of the score, a sum of n products, and of the estimate, a sum of at most 2 n
 products (for m products: at most (m + 4) 2^-24 A, and terms of second order). The last term bounds underflow. If A
@@ -33,18 +34,15 @@ below t - error cannot be among the k best, so only the other labels are scored,
 (`select_by_estimate`). Usually there are only a few such labels. If there are too many, or if estimates would save
 little for the row, only the lists are used.
 
-The kernels take X as `csr_parts` returns it, an `index` with the fields of models.index.InvertedIndex, and the buffers
-of the thread: `scores` of one row, and `factors` and `numbers` of its columns.
+The kernels take X with the fields of models.index.IndexRows, an `index` with those of models.index.InvertedIndex, and
+the buffers of the thread: `scores` of one row, and `factors` and `numbers` of its columns.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import intrinsic, ir, kernel, types
 
 LABELS_AT_ONCE = 64  # labels that one instruction sequence adds
 LEVELS = 127  # codes go from -LEVELS to LEVELS
@@ -162,25 +160,32 @@ def add_list(x, weights, labels, start, end, out):
 
 
 @kernel
-def score_row(i, X, index, out):
-    """out[label] = the score of every label."""
-    X_data, X_indices, X_indptr = X
-    ends = index.ends
-    out[:] = index.bias_scores
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        j = X_indices[p]
-        add_list(X_data[p], index.weights, index.labels, ends[j], ends[j + np.uint32(1)], out)
+def base_row(i, X):
+    """The position of the base of row i: all rows may share one."""
+    return min(i, len(X.base) - 1)
 
 
 @kernel
-def score_label(i, label, X, index):
-    """The score of one label. Each feature of x is looked up among the features of the label, both in rising order."""
-    X_data, X_indices, X_indptr = X
+def score_row(i, X, index, out):
+    """out[label] = the score of every label."""
+    ends = index.ends
+    out[:] = X.base[base_row(i, X)]
+    for p in range(X.indptr[i], X.indptr[i + 1]):
+        j = X.indices[p]
+        add_list(X.data[p], index.weights, index.labels, ends[j], ends[j + np.uint32(1)], out)
+
+
+@kernel
+def score_label(i, label, base, X, index):
+    """The score of one label, given its base.
+
+    Each feature of x is looked up among the features of the label, both in rising order.
+    """
     features = index.W_indices
-    score, one = index.bias_scores[label], np.uint64(1)
+    score, one = base, np.uint64(1)
     low, end = index.W_indptr[label], index.W_indptr[label + 1]
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        j, size = X_indices[p], end - low
+    for p in range(X.indptr[i], X.indptr[i + 1]):
+        j, size = X.indices[p], end - low
         while size > np.uint64(0):  # the first position whose feature is not below j
             half = size >> one
             if features[low + half] < j:
@@ -191,16 +196,15 @@ def score_label(i, label, X, index):
         if low == end:
             break
         if features[low] == j:
-            score += X_data[p] * index.W_data[low]
+            score += X.data[p] * index.W_data[low]
     return score
 
 
 @kernel
-def score_pairs(X, index, labels, out):
-    """out[i, c] = the score of labels[i, c] for row i."""
-    for i in range(len(labels)):
-        for c in range(labels.shape[1]):
-            out[i, c] = score_label(i, labels[i, c], X, index)
+def score_pairs(X, index, rows, labels, out):
+    """out[c], the base of labels[c] for row rows[c] before, becomes its score."""
+    for c in range(len(labels)):
+        out[c] = score_label(rows[c], labels[c], out[c], X, index)
 
 
 @kernel
@@ -210,13 +214,12 @@ def list_columns(i, X, index, factors, numbers):
     Returns the number of columns, the number of calls of `score_label` that cost as much as the lists of these columns,
     and the error (1), which is infinite if (1) does not hold.
     """
-    X_data, X_indices, X_indptr = X
     ends = index.ends
     count, entries = 0, np.uint64(0)
-    n = np.int64(X_indptr[i + 1] - X_indptr[i])
-    A, error = index.bias_peak, 0.0
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        x, j = X_data[p], X_indices[p]
+    n = np.int64(X.indptr[i + 1] - X.indptr[i])
+    A, error = np.float64(X.peaks[base_row(i, X)]), 0.0
+    for p in range(X.indptr[i], X.indptr[i + 1]):
+        x, j = X.data[p], X.indices[p]
         c, size = index.column_of[j], abs(np.float64(x))
         A += size * index.peaks[j]
         if c < len(index.codes):
@@ -231,16 +234,15 @@ def list_columns(i, X, index, factors, numbers):
 @kernel
 def estimate_row(i, X, index, factors, numbers, count, out):
     """out[label] = an estimate of the score within the error (1). The row has at least one column."""
-    X_data, X_indices, X_indptr = X
     ends, spill_ends = index.ends, index.spill_ends
-    width = len(out)
+    width, base = len(out), X.base[base_row(i, X)]
     for tile in range(0, width, TILE):
         for p in range(0, count, GROUP):
-            source, last = index.bias_scores if p == 0 else out, min(p + GROUP, count)
+            source, last = base if p == 0 else out, min(p + GROUP, count)
             for at in range(tile, min(tile + TILE, width), LABELS_AT_ONCE):
                 add_columns(factors, numbers, p, last, index.codes, width, at, source, out)  # type: ignore[call-arg]
-    for p in range(X_indptr[i], X_indptr[i + 1]):
-        x, j = X_data[p], X_indices[p]
+    for p in range(X.indptr[i], X.indptr[i + 1]):
+        x, j = X.data[p], X.indices[p]
         c = index.column_of[j]
         if c < len(index.codes):
             add_list(x, index.spill_weights, index.spill_labels, spill_ends[c], spill_ends[c + np.uint32(1)], out)
@@ -313,10 +315,11 @@ def select_top(scores, out_labels, out_scores):
 @kernel
 def select_by_estimate(i, X, index, estimates, error, budget, out_labels, out_scores):
     """The best labels by score, best first. False if this needs more than `budget` calls of `score_label`."""
+    base = X.base[base_row(i, X)]
     heap_top(estimates, out_labels, out_scores)
     for c in range(len(out_labels)):
         label = out_labels[c]
-        out_scores[c] = score_label(i, label, X, index)
+        out_scores[c] = score_label(i, label, base[label], X, index)
         estimates[label] = -np.inf
     make_heap(out_scores, out_labels)
     budget -= len(out_labels)
@@ -325,7 +328,7 @@ def select_by_estimate(i, X, index, estimates, error, budget, out_labels, out_sc
         if budget < 1:
             return False
         budget -= 1
-        score = score_label(i, label, X, index)
+        score = score_label(i, label, base[label], X, index)
         if ranks_below(out_scores[0], out_labels[0], score, label):
             out_scores[0], out_labels[0] = score, label
             sift_down(out_scores, out_labels, len(out_labels), 0)
@@ -373,8 +376,9 @@ def append_by_estimate(i, X, index, estimates, error, budget, threshold, found, 
     end = append_above(estimates, np.float32(threshold - error), found, at)
     if end - at > budget:
         return -1
+    base = X.base[base_row(i, X)]
     for c in range(at, end):
-        if score_label(i, found[c], X, index) > threshold:
+        if score_label(i, found[c], base[found[c]], X, index) > threshold:
             found[at] = found[c]
             at += 1
     return at

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
+from longtail.models.batch import Batch, PlainBatch
 from longtail.topk import TopK
 
 SCORES_AT_ONCE = 1 << 22
@@ -43,7 +44,7 @@ class ProbabilityIndex(Protocol):
 
     def scores(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray: ...
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray: ...
+    def pairs(self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray) -> np.ndarray: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +61,13 @@ class RuledIndex:
         """The scores of these labels for every row."""
         return np.asarray(self.index.scores(X, labels) * np.exp(self.rules.offsets[labels]))
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        return np.asarray(self.index.pairs(X, labels) * np.exp(self.rules.offsets[labels]))
+    def pairs(self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label."""
+        return np.asarray(self.index.pairs(X, rows, labels) * np.exp(self.rules.offsets[labels]))
+
+    def batch(self, X: sp.csr_array) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
 
     def top(self, X: sp.csr_array, k: int) -> TopK:
         """The `min(k, n_allowed)` best labels of every row of X."""

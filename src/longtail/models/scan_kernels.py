@@ -16,11 +16,8 @@ computes the median only if there are enough of them.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import intrinsic, ir, kernel, types
 
 SCAN_LANES = 16
 SUM, LEAST, MEDIAN = 0, 1, 2

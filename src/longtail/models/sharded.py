@@ -1,24 +1,28 @@
 """A linear model in shards: ranges of labels, each with its own weights and index.
 
 No array covers all weights. So a model can be written while it is trained, one shard at a time, and a model that is
-larger than the memory can be opened memory-mapped. Every answer has the same bits as that of a model in one piece: a
+larger than the memory can be opened memory-mapped. Every answer has the same bits as from a model in one piece: a
 score depends on the weights of one label only, and the best labels of all shards are merged by the usual order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
+from longtail.hybrid import Rows
 from longtail.matrix import LARGEST_INT32, csr_view
 from longtail.models.base import FeaturePipeline
+from longtail.models.batch import Batch, PlainBatch
 from longtail.models.calibrator import Calibrator
+from longtail.models.dense import DenseWeights, HybridIndex
 from longtail.models.index import InvertedIndex, canonical
 from longtail.models.linear import LabelWeights, LinearModel
 from longtail.models.rules import Rules
@@ -75,6 +79,10 @@ class ShardedModel(LabelWeights):
         return np.concatenate([shard.weights_per_label for shard in self.shards])
 
     @property
+    def dense_columns(self) -> np.ndarray | None:
+        return self.shards[0].dense_columns
+
+    @property
     def W(self) -> sp.csr_array:  # noqa: N802 - as in LinearModel
         """The weights of all shards in one matrix, which is made in memory."""
         return sp.csr_array(sp.vstack([shard.W for shard in self.shards], format="csr"))
@@ -88,7 +96,7 @@ class ShardedModel(LabelWeights):
             parts.append(shard.index if own is None else shard.indexed(own))
         return ShardedIndex(tuple(parts), self.starts)
 
-    def scores(self, X: sp.csr_array, labels: Sequence[int] | np.ndarray) -> np.ndarray:
+    def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Scores of the given labels, which are column numbers: a float32 array of shape (rows, len(labels))."""
         X = self._rows(X)
         ids = self._label_ids(labels)
@@ -98,6 +106,14 @@ class ShardedModel(LabelWeights):
         if self.rules is not None:
             scores += self.rules.offsets[ids]
         return scores
+
+    def all_weights(self) -> sp.csr_array:
+        return sp.csr_array(sp.vstack([shard.all_weights() for shard in self.shards], format="csr"))
+
+    def with_dense(self, columns: np.ndarray) -> ShardedModel:
+        """The model with the weights of these features in dense arrays, if that is so for all shards."""
+        shards = tuple(shard.with_dense(columns) for shard in self.shards)
+        return replace(self, shards=shards) if all(shard.dense is not None for shard in shards) else self
 
     def _shares_of(self, ids: np.ndarray) -> list[tuple[LinearModel, np.ndarray, np.ndarray]]:
         """The shards of these labels, each with its own numbers of its labels, and their positions in `ids`."""
@@ -120,7 +136,7 @@ def shard_of(starts: np.ndarray, labels: np.ndarray) -> np.ndarray:
 class ShardedIndex:
     """The indexes of all shards. Scores of labels do not depend on each other, so each shard is searched alone."""
 
-    parts: tuple[InvertedIndex, ...]
+    parts: tuple[InvertedIndex | HybridIndex, ...]
     starts: np.ndarray
 
     @property
@@ -128,7 +144,7 @@ class ShardedIndex:
         """The first label of each shard."""
         return self.starts[:-1].astype(np.int32)
 
-    def top(self, X: sp.csr_array, k: int) -> TopK:
+    def top(self, X: Any, k: int) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X.
 
         The labels of each shard are in the order of their rank, and shards are in the order of their labels. A stable
@@ -140,7 +156,7 @@ class ShardedIndex:
         best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         return TopK(np.take_along_axis(labels, best, axis=1), np.take_along_axis(scores, best, axis=1))
 
-    def above(self, X: sp.csr_array, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    def above(self, X: Any, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         found = [part.above(X, threshold) for part in self.parts]
         labels = np.concatenate([own + first for (own, _), first in zip(found, self._firsts, strict=True)])
@@ -149,15 +165,18 @@ class ShardedIndex:
         ends = np.concatenate([[0], np.cumsum(counts.sum(axis=0))])
         return labels[np.argsort(rows, kind="stable")], ends
 
-    def pairs(self, X: sp.csr_array, labels: np.ndarray) -> np.ndarray:
-        """The scores of some labels of every row: `labels` and the result have shape (rows, k)."""
-        scores = np.empty(labels.shape, np.float32)
+    def pairs(self, X: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label."""
+        scores = np.empty(len(labels), np.float32)
         number = shard_of(self.starts, labels)
         for s in np.unique(number):
-            rows, places = np.nonzero(number == s)
-            own = labels[rows, places] - self.starts[s]
-            scores[rows, places] = self.parts[s].pairs(X[rows], own[:, None])[:, 0]
+            own = number == s
+            scores[own] = self.parts[s].pairs(X, rows[own], labels[own] - self.starts[s])
         return scores
+
+    def batch(self, X: Any) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
 
 
 # --- dividing --------------------------------------------------------------------------------------------------------
@@ -167,6 +186,11 @@ def shard_weights(shard_bytes: int | None) -> int:
     """The weights that a shard of this size may have."""
     wanted = (SHARD_BYTES if shard_bytes is None else shard_bytes) // WEIGHT_BYTES
     return max(1, min(wanted, LARGEST_INT32))
+
+
+def dense_size(dense: DenseWeights | None) -> int:
+    """The sparse weights that take as many bytes as the dense weights of a label."""
+    return 0 if dense is None else -(-dense.weights.itemsize * dense.n_dense // WEIGHT_BYTES)
 
 
 def cut(indptr: np.ndarray, most: int) -> list[int]:
@@ -185,7 +209,7 @@ def cut(indptr: np.ndarray, most: int) -> list[int]:
 def divided(model: LinearModel, most: int) -> LinearModel | ShardedModel:
     """The model in shards of at most `most` weights, which share its memory. The model itself if one is enough."""
     indptr = model.W.indptr.astype(np.int64)
-    cuts = cut(indptr, most)
+    cuts = cut(indptr + np.arange(len(indptr)) * dense_size(model.dense), most)
     if len(cuts) <= 2:
         return model
     W = canonical(model.W)
@@ -195,7 +219,8 @@ def divided(model: LinearModel, most: int) -> LinearModel | ShardedModel:
         indices = W.indices[own].astype(np.int32, copy=False)
         ends = (indptr[start : stop + 1] - indptr[start]).astype(np.int32)
         rows = csr_view(W.data[own], indices, ends, (stop - start, W.shape[1]))
-        shards.append(LinearModel(rows, model.n_features, model.bias))
+        dense = None if model.dense is None else model.dense[start:stop]
+        shards.append(LinearModel(rows, model.n_features, model.bias, dense=dense))
     return ShardedModel(
         tuple(shards),
         model.n_features,

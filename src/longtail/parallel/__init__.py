@@ -2,7 +2,7 @@
 
 from longtail.parallel.dispatch import AttemptLimits, Engine, Unsolved, dispatch
 from longtail.parallel.local import Team, n_threads, run
-from longtail.parallel.plan import ranges
+from longtail.parallel.ranges import ranges
 from longtail.parallel.threads import Threads, solve
 from longtail.parallel.work import Stopped, Work
 from longtail.parallel.workers import Workers

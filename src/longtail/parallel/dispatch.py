@@ -30,7 +30,7 @@ class AttemptLimits(NamedTuple):
     start: float = 60.0  # the same for a worker that is starting, which is silent while it imports the user's script
     watchdog_factor: float = 3.0  # reconnect if an engine is silent for this many times the longest block
     min_watchdog: float = 60.0  # never reconnect after a shorter silence
-    first_block: float = 600.0  # silence that is allowed before the first block has begun
+    first_block: float = 600.0  # silence that is allowed before the first block has begun, and time that it may take
     reconnects: int = 3  # reconnections in a row without a finished block
 
 
@@ -117,7 +117,8 @@ def dispatch(
 ) -> Generator[Any, None, None]:
     """Yield the results of all blocks, in the order in which they finish.
 
-    expected : the seconds that a block takes, from a plan. Without it, they are estimated from the finished blocks.
+    expected : the seconds that a block takes, from a plan. Finished blocks may raise them. Without a plan, they are
+        estimated from the finished blocks.
     progress : called in the calling thread with the share of the work that is done, from 0 to 1.
     failed : called with key, attempt and reason when an attempt failed. Without it, the first failure ends the run.
 
@@ -137,8 +138,12 @@ class _Dispatch:
         progress: Callable[[float], None],
         failed: Callable[[int, int, str], None] | None,
     ) -> None:
-        self.engine, self.blocks, self.limits = engine, blocks, limits
-        self.expected, self.progress, self.failed = expected, progress, failed
+        self.engine = engine
+        self.blocks = blocks
+        self.limits = limits
+        self.expected = expected
+        self.progress = progress
+        self.failed = failed
         self.waiting = deque(sorted(range(len(blocks)), key=lambda key: -blocks[key].cost))
         self.running: dict[int, _Running] = {}
         self.attempts = [0] * len(blocks)
@@ -218,7 +223,9 @@ class _Dispatch:
         self.done += cost
         self.longest = max(self.longest, seconds)
         self.pace = max(self.pace, seconds / cost if cost > 0 else 0.0)
-        self.news, self.begun_any, self.reconnected = now, True, 0
+        self.news = now
+        self.begun_any = True
+        self.reconnected = 0
 
     def _failed(self, key: int, reason: str, error: BaseException | None) -> None:
         if isinstance(error, LongtailError) or (error is not None and self.failed is None):
@@ -239,13 +246,13 @@ class _Dispatch:
     def timeout(self, key: int) -> float:
         """Return the seconds that a block may take. It is infinite as long as no duration is known."""
         block = self.blocks[key]
+        seconds = self.pace * block.cost
         if self.expected is not None:
-            seconds = self.expected(block)
-        elif self.pace > 0:
-            seconds = self.pace * block.cost
-        else:
+            seconds = max(seconds, self.expected(block))
+        elif not self.pace:
             return math.inf
-        return max(self.limits.min_timeout, self.limits.timeout_factor * seconds)
+        least = self.limits.min_timeout if self.pace else self.limits.first_block  # the first block may compile kernels
+        return max(least, self.limits.timeout_factor * seconds)
 
     def _end_overdue(self) -> None:
         if not self.engine.killable:

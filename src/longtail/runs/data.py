@@ -10,14 +10,18 @@ import scipy.sparse as sp
 
 from longtail import content, folder
 from longtail.errors import ModelError
+from longtail.hybrid import HybridRows
 from longtail.runs.identity import digest
 
 
 def arrays_of(X: Any, Y: sp.csr_array) -> dict[str, np.ndarray]:
-    """The arrays of canonical X (a csr_array, or dense) and Y."""
+    """The arrays of canonical X (a csr_array, dense, or with a part of each kind) and Y."""
     arrays = {"Y_data": Y.data, "Y_indices": Y.indices, "Y_indptr": Y.indptr, "Y_shape": np.array(Y.shape, np.int64)}
     if isinstance(X, np.ndarray):
         return {**arrays, "X_dense": X}
+    if isinstance(X, HybridRows):
+        arrays |= {"X_dense_part": X.dense, "X_dense_columns": X.columns}
+        X = X.sparse
     return {
         **arrays,
         "X_data": X.data,
@@ -30,7 +34,12 @@ def arrays_of(X: Any, Y: sp.csr_array) -> dict[str, np.ndarray]:
 def matrices_of(arrays: dict[str, np.ndarray]) -> tuple[Any, sp.csr_array]:
     """Rebuild X and Y from the arrays of `arrays_of`. They share the memory of the arrays."""
     Y = _csr(arrays, "Y")
-    return (arrays["X_dense"] if "X_dense" in arrays else _csr(arrays, "X")), Y
+    if "X_dense" in arrays:
+        return arrays["X_dense"], Y
+    X = _csr(arrays, "X")
+    if "X_dense_part" in arrays:
+        return HybridRows(X, arrays["X_dense_part"], arrays["X_dense_columns"]), Y
+    return X, Y
 
 
 def _csr(arrays: dict[str, np.ndarray], name: str) -> sp.csr_array:

@@ -1,4 +1,4 @@
-"""The identity of a run: library versions, method, parameters, data and plan. Every part stores its fingerprint.
+"""The identity of a run: library versions, method, parameters, data and blocks. Every part stores its fingerprint.
 
 Only runs with the same fingerprint share parts, because other data, parameters or versions would give other bytes.
 """
@@ -81,7 +81,7 @@ def _differences(found: dict[str, Any], wanted: Identity) -> Iterator[str]:
 
 def _called(group: str, name: str) -> str:
     """Name a value of the identity in words. For example, `parameters` and `C` give "parameter C"."""
-    singular = {"parameters": "parameter ", "settings": "setting ", "data": "data: ", "plan": "plan: "}
+    singular = {"parameters": "parameter ", "settings": "setting ", "data": "data: ", "blocks": "blocks: "}
     return singular.get(group, "") + name
 
 

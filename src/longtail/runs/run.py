@@ -1,7 +1,7 @@
 """The folder of a run.
 
 run/
-  run.json, plan_*.npy    the manifest: versions, method, parameters, data and plan, and their fingerprint
+  run.json, block_*.npy   the manifest: versions, method, parameters, data and blocks, and their fingerprint
   lock                    held by the process that trains
   events.jsonl            progress, retries and failures, for `longtail runs`
   data/                   X and Y for workers in other processes, memory-mapped
@@ -37,8 +37,8 @@ _NUMBER = re.compile(r"(\d{8,})\.(part|state)")
 Arrays = Mapping[str, np.ndarray]
 
 
-class Planned(Protocol):
-    """The attributes of a block that the plan stores."""
+class Listed(Protocol):
+    """The attributes of a block that the manifest lists."""
 
     @property
     def number(self) -> int: ...
@@ -50,7 +50,7 @@ class Planned(Protocol):
     def cost(self) -> float: ...
 
 
-B = TypeVar("B", bound=Planned)
+B = TypeVar("B", bound=Listed)
 
 
 class Receipt(NamedTuple):
@@ -164,7 +164,7 @@ class State:
 class Run:
     """A run folder in which this process trains. It is a context manager, which releases the lock at the end."""
 
-    def __init__(self, root: str | os.PathLike[str], identity: Identity, blocks: Sequence[Planned]) -> None:
+    def __init__(self, root: str | os.PathLike[str], identity: Identity, blocks: Sequence[Listed]) -> None:
         self.root = Path(root).absolute()
         self.identity = identity
         self.mark = fingerprint(identity)
@@ -231,10 +231,10 @@ class Run:
 
     def _write_manifest(self) -> None:
         counts = [len(block.items) for block in self.blocks]
-        plan = {
-            "plan_numbers": np.array([block.number for block in self.blocks], np.int64),
-            "plan_counts": np.array(counts, np.int64),
-            "plan_costs": np.array([block.cost for block in self.blocks], np.float64),
+        listed = {
+            "block_numbers": np.array([block.number for block in self.blocks], np.int64),
+            "block_counts": np.array(counts, np.int64),
+            "block_costs": np.array([block.cost for block in self.blocks], np.float64),
         }
         meta = {"identity": self.identity, "fingerprint": self.mark, "created": round(time.time(), 3)}
-        folder.write(self.root, folder.RUN, plan, meta)
+        folder.write(self.root, folder.RUN, listed, meta)

@@ -55,12 +55,12 @@ def status(root: str | os.PathLike[str]) -> RunStatus:
     root = Path(root)
     arrays, meta = folder.read(root, folder.RUN)
     where = root / folder.RUN.manifest
-    numbers = content.take(arrays, "plan_numbers", "<i8", 1, where)
-    counts = content.take(arrays, "plan_counts", "<i8", 1, where)
-    costs = content.take(arrays, "plan_costs", "<f8", 1, where)
+    numbers = content.take(arrays, "block_numbers", "<i8", 1, where)
+    counts = content.take(arrays, "block_counts", "<i8", 1, where)
+    costs = content.take(arrays, "block_costs", "<f8", 1, where)
     identity = meta.get("identity")
     if not isinstance(identity, dict) or not len(numbers) == len(counts) == len(costs):
-        raise ModelError(where, "the plan and the identity of the run do not fit together")
+        raise ModelError(where, "the blocks and the identity of the run do not fit together")
     sizes = [_size(root / "parts" / f"{number:08d}.part") for number in numbers.tolist()]
     done = np.array([size is not None for size in sizes], bool)
     total = costs.sum()

@@ -4,6 +4,7 @@ longtail serve MODEL [MODEL …] --port 8080
 
 master.py      loads the models, forks the workers, replaces models and workers
 worker.py      one process: accepts connections
+reader.py      reads from all connections; refuses requests in an overload
 connection.py  one connection: HTTP/1.1, limits, time-outs
 service.py     access control, the queue, counters
 batching.py    scores requests that arrive together in one batch

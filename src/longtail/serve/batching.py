@@ -6,9 +6,14 @@ therefore never waits for others, and under load the batches become larger. Turn
 them in one batch costs about a third of 32 single calls.
 
 A batch has as many rows as are expected to take `BATCH_SECONDS`, estimated from earlier batches. A request with many
-rows therefore does not delay others: its rows are scored in several batches, alternating with the rows of others. A
-batch that takes less than `INLINE_SECONDS` is scored in the event loop, because switching to a thread and back would
-cost more. A longer batch is scored in the scoring thread, so that health checks are answered meanwhile.
+rows therefore does not delay others: after every `TURN_ROWS` of its rows, others have their turn. Smaller requests are
+scored to their end in the order of arrival, because if all progressed together, none would be finished in time. A batch
+is scored in the event loop. A scoring thread beside it would cost more: the loop gives up Python's lock at every
+call of the system, and would wait for the scoring thread each time to get it back. Only a single row that takes longer
+than `INLINE_SECONDS` is scored in the scoring thread, so that health checks are answered meanwhile.
+
+Between two long batches the loop runs `GAP` times without scoring. This is how many rounds it takes to accept a
+connection, read its request and answer it, so a health check waits for one batch, not for several.
 """
 
 from __future__ import annotations
@@ -28,11 +33,15 @@ from longtail.serve.messages import overloaded
 
 log = logging.getLogger(__name__)
 
-BATCH_SECONDS = 0.02
-INLINE_SECONDS = 0.005
+BATCH_SECONDS = 0.01
+INLINE_SECONDS = 0.015
+LONG_SECONDS = 0.002
+GAP = 5  # rounds of the event loop
+TURN_ROWS = 64
 MAX_BATCH_ROWS = 256
 ROW_UNITS = 100.0  # a row costs about as much as this many characters
-SMOOTHING = 0.2
+RISE, FALL = 0.2, 0.5  # how quickly the estimated cost follows the measured one
+OUTLIER = 4.0  # a cost above this many times the estimate counts as this
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +56,7 @@ class QueuedRows:
     deadline: float
     allow: np.ndarray | None = None
     done: int = 0
+    turn: int = 0  # rows that were scored since its turn began
     parts: list[Any] = field(default_factory=list)
 
     @property
@@ -81,11 +91,18 @@ class Batcher:
         self.waiting: deque[QueuedRows] = deque()
         self.busy_since: float | None = None
         self.n_batches = self.n_rows = 0
+        self._units: dict[Any, float] = {}  # of waiting rows, per model
         self._unit_seconds: dict[Any, float] = {}  # per model
         self._scheduled = False
 
+    @property
+    def backlog(self) -> float:
+        """Seconds that the waiting rows are expected to take."""
+        return sum(units * self._cost(model) for model, units in self._units.items())
+
     def put(self, job: QueuedRows) -> None:
         self.waiting.append(job)
+        self._units[job.model] = self._units.get(job.model, 0.0) + float(job.units.sum())
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._begin)
@@ -114,9 +131,9 @@ class Batcher:
         room = BATCH_SECONDS / self._cost(model)
         pieces: list[Piece] = []
         later: deque[QueuedRows] = deque()
-        unfinished: list[QueuedRows] = []
+        unfinished: QueuedRows | None = None
         n_rows = 0
-        while self.waiting and n_rows < MAX_BATCH_ROWS and (room > 0 or not pieces):
+        while self.waiting and n_rows < MAX_BATCH_ROWS and (room > 0 or not pieces) and unfinished is None:
             job = self.waiting.popleft()
             if job.future.done() or job.deadline < now:
                 self._drop(job)
@@ -128,15 +145,22 @@ class Batcher:
             count = max(1, min(int(np.searchsorted(upto, room, side="right")), MAX_BATCH_ROWS - n_rows))
             pieces.append(Piece(job, job.done, job.done + count))
             job.done += count
+            job.turn += count
             n_rows += count
             room -= float(upto[count - 1])
+            self._units[model] -= float(upto[count - 1])
             if job.done < job.n_rows:
-                unfinished.append(job)
+                unfinished = job
         self.waiting.extendleft(reversed(later))
-        self.waiting.extend(unfinished)
+        if unfinished is not None and unfinished.turn < TURN_ROWS:
+            self.waiting.appendleft(unfinished)
+        elif unfinished is not None:
+            unfinished.turn = 0
+            self.waiting.append(unfinished)
         return pieces
 
     def _drop(self, job: QueuedRows) -> None:
+        self._units[job.model] -= float(job.units[job.done :].sum())
         if not job.future.done():
             job.future.set_exception(overloaded("the request waited too long to be scored; send it again later"))
 
@@ -148,7 +172,8 @@ class Batcher:
         model = pieces[0].job.model
         measured = seconds / max(units, 1.0)
         known = self._unit_seconds.get(model, measured)
-        self._unit_seconds[model] = known + SMOOTHING * (measured - known)
+        change = min(measured, OUTLIER * known) - known  # the system may have stopped the process within a batch
+        self._unit_seconds[model] = known + (RISE if change > 0 else FALL) * change
         self.n_batches += 1
         self.n_rows += sum(piece.stop - piece.start for piece in pieces)
         for piece, result in zip(pieces, results, strict=True):
@@ -161,7 +186,14 @@ class Batcher:
             job.parts.append(result)
             if piece.stop == job.n_rows:
                 job.future.set_result(job.parts)
-        self.loop.call_soon(self._begin)
+        self._pause(GAP if seconds > LONG_SECONDS else 0)
+
+    def _pause(self, rounds: int) -> None:
+        """Score the next batch after this many rounds of the event loop."""
+        if rounds:
+            self.loop.call_soon(self._pause, rounds - 1)
+        else:
+            self.loop.call_soon(self._begin)
 
 
 def _timed(score: Score, pieces: list[Piece]) -> tuple[list[Any], float]:

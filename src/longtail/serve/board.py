@@ -78,11 +78,12 @@ class Slot:
         self.beat()
         self["state"] = STARTING
 
-    def count(self, route: str, status: int, seconds: float) -> None:
+    def count(self, route: str, status: int, seconds: float, times: int = 1) -> None:
+        """Count `times` requests that took `seconds` each."""
         at = _ROUTE_OF[route]
-        self.requests[at, _STATUS_OF[status]] += 1
-        self.seconds[at] += seconds
-        self.buckets[at, int(_EDGES.searchsorted(seconds))] += 1
+        self.requests[at, _STATUS_OF[status]] += times
+        self.seconds[at] += seconds * times
+        self.buckets[at, int(_EDGES.searchsorted(seconds))] += times
 
 
 class Board:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -23,7 +24,7 @@ from urllib.parse import unquote
 import httptools
 
 from longtail.serve.messages import HttpError, Request, Response, Stream
-from longtail.serve.wire import QUEUE_FULL, date_header, head, is_one_scoring_request
+from longtail.serve.wire import head
 
 if TYPE_CHECKING:
     from longtail.serve.service import Service
@@ -34,15 +35,16 @@ SMALL_BODY = 1 << 16  # a refused body of this size is read to its end, and the 
 HELD = 1 << 16  # bytes of later requests that are kept while one is answered
 LINGER = 1.0  # seconds that a client gets to read a refusal before its unread body resets the connection
 DISCARDED = 1 << 22  # bytes that the client may send during this time
-PATIENCE = 0.002  # seconds; shorter pauses after a refusal are skipped
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"inference-header-content-length")
 
 
 class Connection(asyncio.Protocol):
     """States: waiting for a request, reading its headers, reading its body, answering it, lingering before the end."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, connected: socket.socket) -> None:
         self.service = service
+        self.socket = connected
+        self.is_read = False  # by service.reader
         self.limits = service.limits
         self.loop = service.loop
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -69,11 +71,14 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.transport.pause_reading()  # asyncio only writes; service.reader reads
         peer = transport.get_extra_info("peername")
         self.client = peer[0] if isinstance(peer, tuple) else ""
         self.service.opened(self)
+        self.service.reader.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.service.reader.remove(self)
         self.service.closed(self)
         self.writable.set()
         if self.task is not None:
@@ -93,35 +98,24 @@ class Connection(asyncio.Protocol):
         if self.answering is not None and self.answering.stream is None:
             self.held += data
             if len(self.held) > HELD:
-                self.transport.pause_reading()
-            return
-        if self.service.full and self._refuse_quickly(data):
+                self.service.reader.remove(self)
             return
         self._feed(data)
 
-    def _refuse_quickly(self, data: bytes) -> bool:
-        """Refuse `data` without parsing it if it is exactly one scoring request. Returns whether it was refused.
+    @property
+    def is_idle(self) -> bool:
+        """Whether it waits for a request of which nothing has been read."""
+        return not (
+            self.in_headers or self.incoming or self.answering or self.ready or self.lingering or self.fault is not None
+        )
 
-        In an overload, most requests are refused, and the time for refusals is not available for scoring. All other
-        data is parsed as usual.
-        """
-        if self.in_headers or self.incoming is not None or self.ready or not is_one_scoring_request(data):
-            return False
-        self.transport.write(QUEUE_FULL % date_header())
+    def refuse_quickly(self, answer: bytes) -> None:
+        """Send the prepared answer to a request that was not parsed."""
+        self.transport.write(answer)
         self.service.waiting.pop(self, None)
         self.service.waiting[self] = None
         self.since = self.loop.time()
         self.served += 1
-        self.service.refused_quickly()
-        self._pace()
-        return True
-
-    def _pace(self) -> None:
-        """After a refusal, read more slowly from a client that keeps sending."""
-        delay = self.service.refusal_delay()
-        if delay > PATIENCE:
-            self.transport.pause_reading()
-            self.loop.call_later(delay, self.transport.resume_reading)
 
     def eof_received(self) -> bool:
         self.eof = True
@@ -226,8 +220,8 @@ class Connection(asyncio.Protocol):
         if request.headers.get(b"expect", b"").lower() == b"100-continue" and self.answering is None:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if route.streams:
-            transport = self.transport
-            request.stream = Stream(transport.pause_reading, transport.resume_reading, self.limits.max_body)
+            reader = self.service.reader
+            request.stream = Stream(lambda: reader.remove(self), lambda: reader.add(self), self.limits.max_body)
             self.ready.append(request)
 
     def on_body(self, chunk: bytes) -> None:
@@ -304,9 +298,7 @@ class Connection(asyncio.Protocol):
             self._next()
         if len(self.held) > HELD:
             return
-        self.transport.resume_reading()
-        if request.refusal is not None and request.refusal.status == 503:
-            self._pace()
+        self.service.reader.add(self)
 
     async def _handled(self, request: Request) -> Response:
         route = request.route
@@ -360,7 +352,7 @@ class Connection(asyncio.Protocol):
         self.lingering = True
         self.since = self.loop.time()
         self.service.waiting.pop(self, None)
-        self.transport.resume_reading()
+        self.service.reader.add(self)
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

@@ -45,7 +45,8 @@ class Limits:
     keep_alive : float
         Time after which an idle connection is closed.
     request_timeout : float
-        Longest time that a request may wait to be scored.
+        Longest time that a request may wait to be scored. While the wait is expected to take more than half of it,
+        requests are refused with 503.
     drain_timeout : float
         Time that requests have to finish after SIGTERM.
     """

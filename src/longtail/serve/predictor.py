@@ -69,6 +69,7 @@ class ServedModel:
     def warm_up(self) -> None:
         """Compile or load every kernel of the prediction path, and check that the model gives finite scores."""
         rows: Any = list(GOLDEN) if self.takes_texts else sp.csr_array((2, self.n_features), dtype=np.float32)
+        _ = self.model.index  # without it, the first rows would be scored without kernels
         top = self.clf.predict_topk(rows, k=min(5, self.n_labels))
         if not np.isfinite(top.scores).all():
             raise ModelError(self.name, "gives scores that are not finite; train it again")
@@ -188,12 +189,13 @@ class ServedModel:
 
     def spans(self, text: str, terms: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
         """Return the positions of each term in the text, in characters. Features that are not terms have none."""
-        counter = getattr(self.model.text_features, "_counter", None)
-        lowered = text.lower() if getattr(counter, "lowercase", True) else text
-        if counter is None or len(lowered) != len(text):
+        features = self.model.text_features
+        lowered = text.lower() if getattr(features, "lowercase", True) else text
+        if features is None or len(lowered) != len(text):
             lowered = "".join(char.lower() if len(char.lower()) == 1 else char for char in text)
-        if getattr(counter, "analyzer", "word") == "word":
-            return _word_spans(lowered, terms, re.compile(getattr(counter, "token_pattern", r"\w+")))
+        if getattr(features, "analyzer", "word") == "word":
+            shortest = getattr(features, "min_token_length", 1)
+            return _word_spans(lowered, terms, re.compile(rf"\b\w{{{shortest},}}\b"))
         return {term: [match.span() for match in re.finditer(re.escape(term.strip()), lowered)]
                 for term in terms if term.strip()}  # fmt: skip
 

@@ -140,12 +140,12 @@ async def explain(service: Service, request: Request) -> Response:
         row = rows.sparse([body.row], model, service.limits, "$.row")
     else:
         row = rows.dense([body.dense or []], model, service.limits)
-    top = rows.check_top_k(body.top, service.limits)
+    top = rows.check_top_k(body.top, service.limits, "$.top")
     if body.label is None:
         answer = await service.best(request, model, [row] if isinstance(row, str) else row, 1)
         column = int(answer.labels[0, 0])
     else:
-        column = int(rows.columns([body.label], model, service.limits, "$.label")[0])
+        column = rows.column(body.label, model, "$.label")
     explanation = await service.in_thread(explained, model, row, column, top)
     strongest = await service.in_thread(model.strongest, column, top)
     return Response(encode(ExplainResponse(model.name, model.version, explanation, strongest)))
@@ -254,7 +254,7 @@ def _number(query: Mapping[str, str], name: str, default: int, most: int) -> int
 
 
 async def _one_label(service: Service, model: ServedModel, name: str) -> Response:
-    column = int(rows.columns([name], model, service.limits, "label")[0])
+    column = rows.column(name, model, "label")
     strongest = await service.in_thread(model.strongest, column, 30)
     return Response(
         encode({"model": model.name, "version": model.version, **_label(model, column), "strongest": strongest})

@@ -29,9 +29,9 @@ def check_count(count: int, limits: Limits) -> None:
         raise bad(f"{count:,} rows are more than {limits.max_rows:,}; send several requests, or a stream")
 
 
-def check_top_k(top_k: int, limits: Limits) -> int:
+def check_top_k(top_k: int, limits: Limits, field: str = "$.top_k") -> int:
     if top_k > limits.max_top_k:
-        raise bad(f"top_k {top_k} is more than {limits.max_top_k:,}", "$.top_k")
+        raise bad(f"{field[2:]} {top_k} is more than {limits.max_top_k:,}", field)
     return top_k
 
 
@@ -104,13 +104,15 @@ def columns(given: Sequence[Any], model: ServedModel, limits: Limits, field: str
     """Return the column numbers of labels, in increasing order."""
     if len(given) > limits.max_labels:
         raise bad(f"{len(given):,} labels are more than {limits.max_labels:,}", field)
-    found = set()
-    for i, label in enumerate(given):
-        try:
-            found.add(model.column(label))
-        except InputError:
-            raise bad(f"the model {model.name} has no label {str(label)[:80]!r}", f"{field}[{i}]") from None
-    return np.array(sorted(found), np.int64)
+    return np.array(sorted({column(label, model, f"{field}[{i}]") for i, label in enumerate(given)}), np.int64)
+
+
+def column(label: Any, model: ServedModel, field: str) -> int:
+    """Return the column number of a label."""
+    try:
+        return model.column(label)
+    except InputError:
+        raise bad(f"the model {model.name} has no label {str(label)[:80]!r}", field) from None
 
 
 def units(rows: Any) -> np.ndarray:

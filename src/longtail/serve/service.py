@@ -20,6 +20,7 @@ from longtail.serve.board import DRAINING, MAX_MODELS, Board, Slot
 from longtail.serve.limits import Limits
 from longtail.serve.messages import QUEUE_IS_FULL, HttpError, Request, Response, overloaded
 from longtail.serve.predictor import NAME, Answer, ServedModel, score
+from longtail.serve.reader import Reader
 from longtail.serve.rows import units
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PATIENCE = 0.5  # share of `request_timeout` that a request may be expected to wait when it is admitted
 TICK = 0.25  # seconds between two checks of all connections
-REFUSALS_PER_SECOND = 2000  # above this rate, clients are read more slowly, because refusals take time from scoring
 Handler = Callable[["Service", Request], Awaitable[Response]]
 
 
@@ -123,6 +124,7 @@ class Service:
         self.loop = loop
         self.executor = executor
         self.batcher = Batcher(score, loop, executor)
+        self.reader = Reader(self, loop)
         self.routes = ROUTES
         self.connections: set[Connection] = set()
         self.waiting: OrderedDict[Connection, None] = OrderedDict()  # connections without a request, longest idle first
@@ -130,7 +132,7 @@ class Service:
         self.closes_idle = False
         self.pending = 0  # scoring requests that were admitted and are not answered yet
         self.pending_bytes = 0
-        self._next_refusal = 0.0
+        self.refusals = 0  # requests for which the queue had no place
         self._log_lines: list[str] = []
 
     # --- connections -------------------------------------------------------------------------------------------------
@@ -195,6 +197,7 @@ class Service:
             self.model(request)
         if endpoint.scores:
             if self.full:
+                self.refusals += 1
                 self.slot["rejected"] += 1
                 raise overloaded(QUEUE_IS_FULL)
             self.pending += 1
@@ -206,8 +209,9 @@ class Service:
 
     @property
     def full(self) -> bool:
-        """Whether no further request may wait to be scored."""
-        return self.pending >= self.limits.max_queue
+        """Whether no further request may wait to be scored: there are too many, or the last would wait too long."""
+        too_long = PATIENCE * self.limits.request_timeout
+        return self.pending >= self.limits.max_queue or self.batcher.backlog > too_long
 
     def model(self, request: Request) -> ServedModel:
         """Return the model that the path names. It is looked up in the table of models, never on disk."""
@@ -234,6 +238,7 @@ class Service:
         if request.admitted:
             self.pending -= 1
             request.admitted = False
+            self.reader.wake()
 
     async def best(self, request: Request, model: ServedModel, rows: Any, k: int, allow: Any = None) -> Answer:
         """Return the k best labels of each row. They are scored together with other requests."""
@@ -277,16 +282,11 @@ class Service:
                 client, "-" if request is None else f"{request.method} {request.path}", fault.status, 0, 0.0
             )
 
-    def refused_quickly(self) -> None:
-        """Count a request that was refused without parsing because the queue was full."""
-        self.slot["rejected"] += 1
-        self.slot.count("none", 503, 0.0)
-
-    def refusal_delay(self) -> float:
-        """Return how long a connection is not read after it was refused because of overload."""
-        now = self.loop.time()
-        self._next_refusal = max(now, self._next_refusal) + 1 / REFUSALS_PER_SECOND
-        return min(self._next_refusal - now, 1.0)
+    def refused_quickly(self, count: int) -> None:
+        """Count requests that were refused without parsing because the queue was full."""
+        self.refusals += count
+        self.slot["rejected"] += count
+        self.slot.count("none", 503, 0.0, count)
 
     def _write_log(self, client: str, line: str, status: int, n_bytes: int, seconds: float) -> None:
         shown = line if line.isprintable() else line.encode("unicode_escape").decode()

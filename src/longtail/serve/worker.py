@@ -111,7 +111,7 @@ class Worker:
 
     async def _connect(self, connected: socket.socket) -> None:
         with suppress(OSError):
-            await self.loop.connect_accepted_socket(lambda: Connection(self.service), connected)
+            await self.loop.connect_accepted_socket(lambda: Connection(self.service, connected), connected)
 
     # --- stopping ----------------------------------------------------------------------------------------------------
 

@@ -75,7 +75,9 @@ def _weights(arrays: dict[str, np.ndarray], where: Path) -> dict[str, np.ndarray
 
 def _check_buckets(buckets: LinearBuckets, n_features: int, where: Path) -> None:
     """Raise ModelError if the packed weights are invalid, because kernels do not check them."""
-    ends, codes, columns = buckets.ends.view(np.int64), buckets.codes, buckets.columns
+    ends = buckets.ends.view(np.int64)
+    codes = buckets.codes
+    columns = buckets.columns
     if not (np.isfinite(buckets.steps).all() and (buckets.steps > 0).all()):
         raise ModelError(where, "W_steps must be finite and above 0")
     if codes.dtype == np.float32 and not np.isfinite(codes).all():

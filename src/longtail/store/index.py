@@ -48,7 +48,7 @@ def verify(model: Model, where: Path) -> int:
     made = FeatureLists.of(model.W, model.n_features)
     for name, mine, wanted in zip(made._fields, model.stored.lists, made, strict=True):
         if not np.array_equal(mine, wanted):
-            raise ModelError(where, f"{PREFIX}{name} is not that of the weights; save the model again")
+            raise ModelError(where, f"{PREFIX}{name} does not belong to the weights; save the model again")
     return 1
 
 

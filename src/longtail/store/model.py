@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from longtail import check, content, folder
-from longtail.data import TextFeatures
+from longtail.data.text_pipeline import TextPipeline
 from longtail.errors import ModelError
+from longtail.growth import Growth
 from longtail.matrix import MAX_COLUMNS
 from longtail.models import Model
 from longtail.store import decisions, ensemble, hashed, linear, sharded
@@ -38,11 +39,13 @@ _OF_INDEX = re.compile(r"(member\d+_)?(shard\d+_)?index_")  # the names of its a
 
 @dataclass(frozen=True)
 class Provenance:
-    """The origin of a model: the method, its parameters as plain JSON values, and its training record."""
+    """The origin of a model: the method, its parameters as plain JSON values, its training record, and what it
+    remembers of its training data for updates."""
 
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
     training: Training | None = None
+    growth: Growth | None = None
 
 
 def write_model(
@@ -75,7 +78,7 @@ def write_model(
     arrays |= decided
     meta |= members
     if model.text_features is not None:
-        if not isinstance(model.text_features, TextFeatures):
+        if not isinstance(model.text_features, TextPipeline):
             found = type(model.text_features).__name__
             raise ModelError(root, f"cannot save {found} as text pipeline; use TextFeatures")
         pipeline, meta["text_features"] = model.text_features.to_arrays()
@@ -87,11 +90,19 @@ def write_model(
     if provenance.training is not None:
         record, meta["training"] = provenance.training.to_arrays()
         arrays |= record
+    if provenance.growth is not None:
+        remembered, meta["growth"] = provenance.growth.to_arrays()
+        arrays |= remembered
     folder.write(root, folder.MODEL, chain(weights, arrays.items()), meta)
 
 
-def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Model, Provenance]:
-    """Return the verified model of the folder `path`, and its provenance."""
+def read_model(
+    path: str | os.PathLike[str], *, mmap: bool = True, text_features: type[TextPipeline] = TextPipeline
+) -> tuple[Model, Provenance]:
+    """Return the verified model of the folder `path`, and its provenance.
+
+    text_features : the class of the text pipeline, if the model has one. The default does not need scikit-learn.
+    """
     root = Path(path)
     arrays, meta = folder.read(root, folder.MODEL, mmap=mmap)
     where = root / folder.MODEL.manifest
@@ -106,7 +117,7 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
     own = KINDS[kind].from_arrays(arrays, meta, n_labels, n_features, bias, where)
     pipeline = meta.get("text_features")
     if pipeline is not None:
-        pipeline = TextFeatures.from_arrays(arrays, pipeline, where)
+        pipeline = text_features.from_arrays(arrays, pipeline, where)
         if pipeline.n_features_out_ != n_features:
             raise ModelError(
                 where, f"the text pipeline makes {pipeline.n_features_out_} features, but the model has {n_features}"
@@ -126,7 +137,9 @@ def read_model(path: str | os.PathLike[str], *, mmap: bool = True) -> tuple[Mode
     record = meta.get("training")
     training = None if record is None else Training.from_arrays(arrays, record, where)
     method, params = member(meta, "method", str, where), member(meta, "params", dict, where)
-    return model, Provenance(method, params, training)
+    remembered = meta.get("growth")
+    growth = None if remembered is None else Growth.from_arrays(arrays, remembered, n_labels, where)
+    return model, Provenance(method, params, training, growth)
 
 
 def model_id(path: str | os.PathLike[str]) -> str:
@@ -136,9 +149,17 @@ def model_id(path: str | os.PathLike[str]) -> str:
     training = meta.get("training")
     if isinstance(training, dict):
         meta = {**meta, "training": {name: value for name, value in training.items() if name != "timing"}}
+    growth = meta.get("growth")
+    if isinstance(growth, dict) and isinstance(growth.get("history"), list):
+        meta = {**meta, "growth": [_without_time(entry) for entry in growth["history"]]}
     listed = {name: crc for name, crc in files.items() if not is_timing(name) and not _OF_INDEX.match(name)}
     content_bytes = json.dumps([meta, listed], sort_keys=True, allow_nan=False).encode()
     return hashlib.sha256(content_bytes).hexdigest()[:16]
+
+
+def _without_time(entry: Any) -> Any:
+    """An entry of the history without the members that differ between two equal updates."""
+    return {name: value for name, value in dict(entry).items() if name not in ("when", "seconds")}
 
 
 def model_size(path: str | os.PathLike[str]) -> int:

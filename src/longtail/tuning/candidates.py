@@ -8,18 +8,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.matrix import row_squares
+from longtail.tuning.trials import INCUMBENTS
 
-# The first candidates are tried even if the budget is small.
+# The first two are always tried and are preferred to the others (trials.py). A small budget tries only the next ones.
 CANDIDATES: list[tuple[str, dict[str, Any]]] = [
     ("one-vs-all", {}),
+    ("one-vs-all", {"C": 1 / 3, "positive_weight": "auto"}),
     ("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0}),
     ("mach", {}),
     ("memoir", {}),
     ("pd-sparse", {}),
-    ("one-vs-all", {"C": 3.0}),
     ("one-vs-all", {"C": 0.1, "positive_weight": 10.0}),
-    ("one-vs-all", {"C": 1.0, "positive_weight": 3.0}),
-    ("one-vs-all", {"C": 1 / 3}),
+    ("one-vs-all", {"C": 3.0}),
+    ("one-vs-all", {"C": 0.1}),
 ]
 UNIT = 0.01  # rows have equal lengths if all lengths differ from their mean by less than this share
 
@@ -30,7 +31,8 @@ def candidates(methods: list[str], X: sp.csr_array) -> list[tuple[str, dict[str,
     found += [(method, {}) for method in methods if method not in dict(CANDIDATES)]
     if not equal_lengths(X):
         scaled = [(method, {**params, "normalize": True}) for method, params in found]
-        found = [each for pair in zip(found, scaled, strict=True) for each in pair]
+        others = zip(found[INCUMBENTS:], scaled[INCUMBENTS:], strict=True)
+        found = [*found[:INCUMBENTS], *scaled[:INCUMBENTS], *(each for pair in others for each in pair)]
     return found
 
 

@@ -4,7 +4,14 @@ Candidates are methods with parameters. All of them are trained on a part of the
 rows. The better half continues with twice as many rows, and so on, until the last ones are trained on all rows that are
 not held out. The time of a fit is assumed to be proportional to its number of rows. The first trial determines how many
 candidates the budget allows. A step begins only if its candidates are expected to finish within the budget. Otherwise
-the best candidates are compared once more, on as many rows as the remaining time allows.
+it has fewer candidates, or fewer rows.
+
+Scores on held-out rows are noisy, and the best of many noisy scores is too high. Three rules keep this from doing harm:
+
+- The first two candidates, which are good in general, are in every step. Another candidate wins only if it is better by
+  more than a standard error (`Tuning.best`).
+- Candidates are compared on the same rows, so that the noise that they share cancels.
+- If time is left, the candidates that may still win are trained once more, with other rows held out.
 
 scikit-learn's HalvingGridSearchCV searches the parameters of one estimator and has no time budget. Optuna's pruners
 need scores during a fit. Neither resumes after an interruption by itself.
@@ -12,98 +19,31 @@ need scores during a fit. Neither resumes after an interruption by itself.
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from longtail.data import Dataset, split
 from longtail.errors import InputError
-from longtail.methods import METHODS, ExtremeClassifier
+from longtail.methods import METHODS
 from longtail.metrics import evaluate
-from longtail.metrics.table import align
 from longtail.tuning.candidates import candidates
+from longtail.tuning.trials import INCUMBENTS, Trial, TrialFile, Tuning, difference
 
-K = 5  # the default metric is nDCG@K
-HELD_OUT = 0.2
-MAX_HELD_OUT = 10_000  # largest number of held-out rows
+KS = (1, 3, 5)  # the default metric is the mean of P@k for these k
+FOLDS = 5  # a fold is held out at a time; there are more folds if a fold would have more than MAX_HELD_OUT rows
+MAX_HELD_OUT = 10_000
 MIN_ROWS = 500  # least number of training rows of the first step
-FINALISTS = 2  # least number of candidates in the last step
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One candidate trained on some rows.
-
-    method, params : what was trained
-    n_rows : number of training rows
-    score : the metric on the held-out rows
-    seconds : wall time of the fit and the prediction
-    """
-
-    method: str
-    params: dict[str, Any]
-    n_rows: int
-    score: float
-    seconds: float
-
-    @property
-    def name(self) -> str:
-        """The candidate as one line."""
-        return " ".join([self.method, *(f"{name}={_short(value)}" for name, value in self.params.items())])
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """The result of `tune`.
-
-    trials : the trials, in the order in which they were made
-    metric : the name of the score
-    n_held_out : number of rows on which the score was measured
-    """
-
-    trials: tuple[Trial, ...]
-    metric: str
-    n_held_out: int
-
-    @property
-    def best(self) -> Trial:
-        """The best trial among those with the most rows."""
-        most = max(trial.n_rows for trial in self.trials)
-        return max((trial for trial in self.trials if trial.n_rows == most), key=lambda trial: trial.score)
-
-    def estimator(self, **more: Any) -> ExtremeClassifier:
-        """Return the best candidate as an untrained estimator, with further parameters such as `calibrate=True`."""
-        return METHODS[self.best.method](**{**self.best.params, **more})
-
-    def command(self, data: str, model: str = "MODEL") -> str:
-        """Return the command that trains the best candidate."""
-        options = [f"--{name.replace('_', '-')} {_short(value)}" for name, value in self.best.params.items()]
-        flags = ["--normalize" if option == "--normalize True" else option for option in options]
-        return " ".join(["longtail train", data, model, "--method", self.best.method, *flags])
-
-    def table(self) -> tuple[list[str], list[list[Any]]]:
-        """Header and rows: every candidate with its score at every number of rows, best first."""
-        steps = sorted({trial.n_rows for trial in self.trials})
-        found: dict[str, dict[int, Trial]] = {}
-        for trial in self.trials:
-            found.setdefault(trial.name, {})[trial.n_rows] = trial
-        order = sorted(found, key=lambda name: [-found[name][n].score if n in found[name] else 1 for n in steps[::-1]])
-        rows: list[list[Any]] = []
-        for name in order:
-            scores = [100 * found[name][n].score if n in found[name] else "" for n in steps]
-            rows.append([name, *scores, sum(trial.seconds for trial in found[name].values())])
-        return ["candidate", *(f"{n:,} rows" for n in steps), "seconds"], rows
-
-    def __str__(self) -> str:
-        table = align(*self.table())
-        return f"{table}\n\n{self.metric} in per cent on {self.n_held_out:,} held-out rows. Best: {self.best.name}"
+FINALISTS = 3  # least number of candidates in a step, if the budget allows
+GROUPS = 20  # groups of held-out rows
+GROUP_ROWS = 10  # least number of rows of a group
+HOPELESS = 2.0  # a candidate that is this many standard errors behind is not trained again
+Candidate = tuple[str, dict[str, Any]]
 
 
 def tune(
@@ -125,7 +65,8 @@ def tune(
     budget : seconds of wall time, default=600
         The first step is always done. The budget does not include training the best candidate on all rows.
     methods : names of methods to choose among; all by default
-    metric : a metric of `longtail.metrics.evaluate`; "nDCG@5" by default, or with fewer labels nDCG at their number
+    metric : a metric of `longtail.metrics.evaluate`, or the mean of several, separated by commas
+        The default is "P@1,P@3,P@5".
     n_jobs : threads, as in the estimators
     random_state : seed of the choice of rows
     state : a file, optional
@@ -134,48 +75,28 @@ def tune(
         Called with the share of the work that is done and the name of the next candidate.
     """
     methods = _known(methods)
-    Y = data.Y
-    metric = f"nDCG@{min(K, data.n_labels)}" if metric is None else metric
-    mask = split.held_out(Y, min(HELD_OUT, MAX_HELD_OUT / max(data.n_samples, 1)), random_state)
-    rows = np.flatnonzero(~mask)[np.random.RandomState(random_state).permutation(int((~mask).sum()))]
-    search = _Search(data, np.flatnonzero(mask), rows, metric, n_jobs, _State.open(state, data, metric, random_state))
-    everything = candidates(methods, data.X)
-    report = progress or (lambda share, name: None)
-    start = time.perf_counter()
-    report(0.0, everything[0][0])
-    first = search.trial(*everything[0], step_sizes(len(everything), len(rows))[0])
-    search.trials.clear()  # this trial counts when its step comes; the step then finds it in the state
-    left = everything[: affordable_candidates(len(everything), len(rows), budget, first.seconds / first.n_rows)]
-    steps = step_sizes(len(left), len(rows))
-    for number, n_rows in enumerate(steps):
-        expected = sum(search.expected_seconds(each, n_rows) for each in left)
-        if number and time.perf_counter() - start + expected > budget:
-            n_rows, left = search.affordable(left, budget - (time.perf_counter() - start), n_rows)
-            if not left:
-                break
-        trials = []
-        for at, each in enumerate(left):
-            report((number + at / len(left)) / len(steps), " ".join([each[0], *map(str, each[1].items())]))
-            trials.append(search.trial(*each, n_rows))
-        if n_rows != steps[number]:
-            break
-        trials.sort(key=lambda trial: -trial.score)
-        left = [(trial.method, trial.params) for trial in trials[: max(FINALISTS, (len(trials) + 1) // 2)]]
-    report(1.0, "")
-    return Tuning(tuple(search.trials), metric, int(mask.sum()))
+    metric = ",".join(f"P@{k}" for k in KS if k <= data.n_labels) if metric is None else metric
+    folds = split.folds(data.Y, min(max(FOLDS, math.ceil(data.n_samples / MAX_HELD_OUT)), data.n_samples), random_state)
+    search = _Search(data, folds, metric, n_jobs, random_state, TrialFile.open(state, data, metric, random_state))
+    return search.run(candidates(methods, data.X), budget, progress or (lambda share, name: None))
 
 
 def affordable_candidates(n_candidates: int, n_rows: int, budget: float, seconds_per_row: float) -> int:
     """Return how many candidates a search within the budget can start with, if all take as long as the first."""
-    while n_candidates > FINALISTS:
+    while n_candidates > INCUMBENTS:
         left, rows = n_candidates, 0
         for size in step_sizes(n_candidates, n_rows):
             rows += left * size
-            left = max(FINALISTS, (left + 1) // 2)
+            left = n_survivors(left)
         if rows * seconds_per_row <= budget:
             break
         n_candidates -= 1
     return n_candidates
+
+
+def n_survivors(n_candidates: int) -> int:
+    """Return how many candidates continue after a step."""
+    return min(n_candidates, max(FINALISTS, (n_candidates + 1) // 2))
 
 
 def step_sizes(n_candidates: int, n_rows: int) -> list[int]:
@@ -184,7 +105,7 @@ def step_sizes(n_candidates: int, n_rows: int) -> list[int]:
     sizes = [n_rows]
     while n_candidates > FINALISTS and sizes[0] > 2 * MIN_ROWS:
         sizes.insert(0, sizes[0] // 2)
-        n_candidates = (n_candidates + 1) // 2
+        n_candidates = n_survivors(n_candidates)
     return sizes
 
 
@@ -192,85 +113,119 @@ class _Search:
     """Trains candidates on some rows and scores them on the held-out rows."""
 
     def __init__(
-        self, data: Dataset, held_out: np.ndarray, rows: np.ndarray, metric: str, n_jobs: int | None, state: _State
+        self, data: Dataset, folds: np.ndarray, metric: str, n_jobs: int | None, random_state: int, state: TrialFile
     ) -> None:
         self.data = data
-        self.test = data.select(held_out)
-        self.rows = rows
+        self.folds = folds
         self.metric = metric
         self.n_jobs = n_jobs
+        self.order = np.random.RandomState(random_state).permutation(data.n_samples)
         self.state = state
         self.trials: list[Trial] = []
 
-    def trial(self, method: str, params: dict[str, Any], n_rows: int) -> Trial:
-        done = self.state.find(method, params, n_rows)
+    @property
+    def n_rows(self) -> int:
+        """The number of rows that are not held out. Some folds have one row less."""
+        return int((self.folds != 0).sum())
+
+    def run(self, everything: list[Candidate], budget: float, report: Callable[[float, str], None]) -> Tuning:
+        """Search within the budget."""
+        start = time.perf_counter()
+
+        def time_left() -> float:
+            return budget - (time.perf_counter() - start)
+
+        report(0.0, everything[0][0])
+        first = self.trial(*everything[0], step_sizes(len(everything), self.n_rows)[0])
+        self.trials.clear()  # this trial counts when its step comes; the step then finds it in the state
+        left = everything[: affordable_candidates(len(everything), self.n_rows, budget, first.seconds / first.n_rows)]
+        steps = step_sizes(len(left), self.n_rows)
+        n_stages = len(steps) + int(self.folds.max())
+
+        def stage(number: int, each: list[Candidate], n_rows: int, fold: int = 0) -> None:
+            for at, candidate in enumerate(each):
+                report((number + at / len(each)) / n_stages, " ".join([candidate[0], *map(str, candidate[1].items())]))
+                self.trial(*candidate, n_rows, fold)
+
+        for number, n_rows in enumerate(steps):
+            size = n_rows
+            if number:
+                left = self.survivors(left)
+                size, left = self.affordable(left, time_left(), n_rows)
+            stage(number, left, size)
+            if size < n_rows or not left:
+                break
+        else:
+            for fold in range(1, int(self.folds.max()) + 1):
+                left = self.contenders(left)
+                if len(left) < 2 or sum(self.expected_seconds(each, self.n_rows) for each in left) > time_left():
+                    break
+                stage(len(steps) + fold - 1, left, self.n_rows, fold)
+        report(1.0, "")
+        return self.tuning()
+
+    def tuning(self) -> Tuning:
+        return Tuning(tuple(self.trials), self.metric, int((self.folds == 0).sum()))
+
+    def trial(self, method: str, params: dict[str, Any], n_rows: int, fold: int = 0) -> Trial:
+        done = self.state.find(method, params, n_rows, fold)
         if done is None:
             start = time.perf_counter()
-            clf = METHODS[method](**params, n_jobs=self.n_jobs).fit(self.data.select(np.sort(self.rows[:n_rows])))
-            k = min(K, self.test.n_labels)
-            evaluation = evaluate(self.test.Y, clf.predict_topk(self.test.X, k), ks=range(1, k + 1))
-            if self.metric not in evaluation.overall:
-                known = ", ".join(evaluation.overall)
-                raise InputError(f"metric {self.metric!r} is not measured here; choose one of {known}")
-            done = Trial(method, params, n_rows, evaluation[self.metric], time.perf_counter() - start)
+            rows = self.order[self.folds[self.order] != fold][:n_rows]
+            test = self.data.select(np.flatnonzero(self.folds == fold))
+            clf = METHODS[method](**params, n_jobs=self.n_jobs).fit(self.data.select(np.sort(rows)))
+            top = clf.predict_topk(test.X, min(max(KS), test.n_labels))
+            n_groups = min(GROUPS, test.n_samples // GROUP_ROWS)
+            groups = [measured(test.Y[at::n_groups], top[at::n_groups], self.metric) for at in range(n_groups)]
+            score = measured(test.Y, top, self.metric)
+            done = Trial(method, params, n_rows, score, time.perf_counter() - start, fold, groups)
             self.state.add(done)
         self.trials.append(done)
         return done
 
-    def expected_seconds(self, candidate: tuple[str, dict[str, Any]], n_rows: int) -> float:
+    def survivors(self, left: list[Candidate]) -> list[Candidate]:
+        """Return the candidates of the next step: the first ones, then the best of the others."""
+        last = {trial.name: trial for trial in self.trials[-len(left) :]}
+        others = sorted(list(last.values())[INCUMBENTS:], key=lambda trial: -trial.score)
+        kept = [*list(last.values())[:INCUMBENTS], *others][: n_survivors(len(left))]
+        return [(trial.method, trial.params) for trial in kept]
+
+    def contenders(self, left: list[Candidate]) -> list[Candidate]:
+        """Return the candidates that may still win."""
+        finals = self.tuning().finals
+        best = finals[self.tuning().best.name]
+        found = []
+        for trials in finals.values():
+            gain, error = difference(trials, best)
+            if gain > -HOPELESS * error or trials is best:
+                found.append((trials[0].method, trials[0].params))
+        return [each for each in left if each in found]
+
+    def expected_seconds(self, candidate: Candidate, n_rows: int) -> float:
         """Return the time of the candidate's last trial, scaled to this number of rows."""
         mine = [each for each in self.trials if (each.method, each.params) == candidate]
-        return mine[-1].seconds * n_rows / mine[-1].n_rows if mine else 0.0
+        return mine[-1].seconds * n_rows / mine[-1].n_rows
 
-    def affordable(
-        self, left: list[tuple[str, dict[str, Any]]], seconds: float, n_rows: int
-    ) -> tuple[int, list[tuple[str, dict[str, Any]]]]:
-        """Return a last step within the budget: the finalists, on as many rows as the time allows, but more than
-        before."""
-        finalists = left[:FINALISTS]
-        cost = sum(self.expected_seconds(each, n_rows) for each in finalists)
-        size = min(len(self.rows), int(n_rows * max(seconds, 0) / max(cost, 1e-9)))
-        return (size, finalists) if size > self.trials[-1].n_rows else (n_rows, [])
+    def affordable(self, left: list[Candidate], seconds: float, n_rows: int) -> tuple[int, list[Candidate]]:
+        """Return a step within the budget: fewer candidates if the time is short, then fewer rows, but more than
+        before. It has no candidates if even that takes too long."""
+        while len(left) > INCUMBENTS and sum(self.expected_seconds(each, n_rows) for each in left) > seconds:
+            left = left[:-1]
+        cost = sum(self.expected_seconds(each, n_rows) for each in left)
+        if cost <= seconds:
+            return n_rows, left
+        size = int(n_rows * max(seconds, 0) / max(cost, 1e-9))
+        return (size, left) if size > self.trials[-1].n_rows else (n_rows, [])
 
 
-@dataclass
-class _State:
-    """Trials in a file, as one line of JSON each. The first line describes the data and the settings."""
-
-    path: Path | None
-    key: str
-    trials: list[Trial]
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str] | None, data: Dataset, metric: str, random_state: int) -> _State:
-        digest = hashlib.sha256(json.dumps([data.X.shape, data.Y.shape, metric, random_state]).encode())
-        for array in (data.X.data, data.X.indices, data.Y.indices, data.Y.indptr):
-            digest.update(np.ascontiguousarray(array).tobytes())
-        key = digest.hexdigest()[:16]
-        if path is None:
-            return cls(None, key, [])
-        target = Path(path)
-        if not target.exists():
-            target.write_text(json.dumps({"tuning": key}) + "\n", encoding="utf-8")
-            return cls(target, key, [])
-        try:
-            head, *lines = target.read_text(encoding="utf-8").splitlines()
-            if json.loads(head)["tuning"] != key:
-                raise InputError(f"{path} holds trials of other data or with other settings; choose another file")
-            trials = [Trial(**json.loads(line)) for line in lines if line.endswith("}")]  # the last may be cut short
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{path} is not a file of tuning trials: {error}; choose another file") from None
-        return cls(target, key, trials)
-
-    def find(self, method: str, params: dict[str, Any], n_rows: int) -> Trial | None:
-        wanted = (method, params, n_rows)
-        return next((each for each in self.trials if (each.method, each.params, each.n_rows) == wanted), None)
-
-    def add(self, trial: Trial) -> None:
-        self.trials.append(trial)
-        if self.path is not None:
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(replace(trial, seconds=round(trial.seconds, 3)))) + "\n")
+def measured(Y: sp.csr_array, top: Any, metric: str) -> float:
+    """Return the mean of the metrics, whose names are separated by commas."""
+    found = evaluate(Y, top, ks=range(1, top.labels.shape[1] + 1))
+    names = metric.split(",")
+    unknown = [name for name in names if name not in found.overall]
+    if unknown:
+        raise InputError(f"metric {unknown[0]!r} is not measured here; choose one of {', '.join(found.overall)}")
+    return float(np.mean([found[name] for name in names]))
 
 
 def _known(methods: Sequence[str]) -> list[str]:
@@ -278,7 +233,3 @@ def _known(methods: Sequence[str]) -> list[str]:
     if unknown or not methods:
         raise InputError(f"unknown methods {unknown}; choose among {', '.join(METHODS)}")
     return list(methods)
-
-
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -52,7 +52,8 @@ def dual_value(loss, A, y, C, w):
 
 
 def newton_direction(H, g):
-    """Preconditioned conjugate gradients on H s = -g from zero, with LIBLINEAR's stopping rule."""
+    """Preconditioned conjugate gradients on H s = -g from zero, with LIBLINEAR's stopping rule. Also the number of
+    steps."""
     M = 0.99 + 0.01 * np.diag(H)
     s, r = np.zeros_like(g), -g
     d = r / M
@@ -67,12 +68,28 @@ def newton_direction(H, g):
         if model > 0 or gain > 0 or iteration * gain >= tolerance * model:
             break
         d = r / M + (r / M) @ r / ((before / M) @ before) * d
-    return s
+    return s, iteration
 
 
 def line_search(f_at, f, gTs):
     """The first step of 1, 1/2, ..., 2^-19 at which f falls by at least 0.01 step |g.s|, else 0."""
     return next((step for step in 0.5 ** np.arange(20) if f_at(step) - f <= 0.01 * step * gTs), 0.0)
+
+
+def newton(loss, A, y, C, w, eps, max_iter):
+    """Newton steps from w until |g(w)| <= eps |g(0)|. Returns the solution, and for every step the objective before it,
+    the active rows, the CG steps and the multiplier; the last entry is the end, with None for the last two."""
+    limit = eps * np.linalg.norm(gradient(loss, A, y, C, 0 * w))
+    steps = []
+    while True:
+        f, g, H = objective(loss, A, y, C, w), gradient(loss, A, y, C, w), hessian(loss, A, y, C, w)
+        active = np.count_nonzero(loss_curvature(loss, y * (A @ w)))
+        if np.linalg.norm(g) <= limit or len(steps) == max_iter:
+            return w, [*steps, (f, active, None, None)]
+        s, n_cg = newton_direction(H, g)
+        multiplier = line_search(lambda t, w=w, s=s: objective(loss, A, y, C, w + t * s), f, g @ s)
+        steps.append((f, active, n_cg, multiplier))
+        w = w + multiplier * s
 
 
 def sine(a, b):

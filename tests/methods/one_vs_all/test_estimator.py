@@ -48,6 +48,18 @@ def test_dense_and_sparse_rows_pose_the_same_problem(seed, bias, solver):
     assert bytes_of(dense) != bytes_of(sparse)  # sums are taken in another order
 
 
+def test_the_settings_of_the_papers():
+    """DiSMEC++ by default, and OvA-Primal++ with its own stopping rule for the start "tree"."""
+    paper, tree = lt.OneVsAll.paper(), lt.OneVsAll.paper(start="tree:stop=strict")
+    assert (paper.solver, paper.start, paper.tol, paper.max_tol, paper.prune) == ("newton", "msi", None, None, 0.01)
+    assert (tree.solver, tree.start, tree.tol, tree.max_tol) == ("newton", "tree:stop=strict", 1.0, 1e-4)
+    assert lt.OneVsAll.paper(start="tree", tol=0.5).get_params()["tol"] == 0.5
+    X, Y = random_problem(4, n=60)
+    balance = np.minimum(np.asarray(Y.sum(axis=0)), 60 - np.asarray(Y.sum(axis=0))) / 60
+    ended = tree.fit(X, Y).training_
+    assert (ended.gradient_ratio <= np.minimum(np.maximum(balance, 1 / 60), 1e-4)).all()
+
+
 @pytest.mark.parametrize("start", ["zero", "bias", "ova-primal", "msi", "tree"])
 @pytest.mark.parametrize("solver", ["dual", "newton"])
 def test_every_start_reaches_the_optimum_on_dense_rows(solver, start):

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
+import longtail as lt
+from longtail.errors import InputError
+from longtail.methods.one_vs_all import newton as newton_solver
 from longtail.methods.one_vs_all import newton_kernels as newton
 from longtail.methods.one_vs_all import starts
 from longtail.methods.one_vs_all.inputs import LOSSES
 from longtail.methods.one_vs_all.order import walk
 from longtail.training import Status
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problem_of, problems, random_problem
+from tests.methods.one_vs_all.problems import first_weights, problem_of, problems, random_problem
 
 losses = st.sampled_from(sorted(LOSSES))
 biases = st.sampled_from([0.0, 1.0, 0.3])
@@ -92,7 +95,7 @@ def test_kernels_equal_their_twins(problem, loss, seed):
     assert bound <= f
 
     own = p.positives.rows[p.positives.indptr[2] : p.positives.indptr[3]]
-    norm = newton.gradient_norm_at_zero(p.X, p.loss, own, 2.5, p.x_sum, 0.7, out)
+    norm = newton.gradient_norm_at_zero(p.X, p.loss, own, 2.5, space.sample_weight, p.x_sum, 0.7, out)
     assert norm == pytest.approx(np.linalg.norm(ref.gradient(loss, A, y, cost, 0 * w)), rel=1e-6, abs=1e-6)
 
 
@@ -103,9 +106,11 @@ def test_the_direction_equals_its_twin_and_the_line_search_lowers_the_objective(
     n_active = newton.find_active(p.loss, space)
     newton.gradient(p.X, p.loss, space, n_active, w)
     newton.preconditioner(p.X, p.loss, space, n_active)
-    gTs = newton.newton_direction(p.X, p.loss, space, n_active)
+    gTs, n_cg = newton.newton_direction(p.X, p.loss, space, n_active)
     g, H = ref.gradient(loss, A, y, cost, w), ref.hessian(loss, A, y, cost, w)
-    np.testing.assert_allclose(space.s, ref.newton_direction(H, g), rtol=1e-4, atol=1e-6 * np.abs(space.s).max())
+    s, expected_steps = ref.newton_direction(H, g)
+    assert n_cg == expected_steps
+    np.testing.assert_allclose(space.s, s, rtol=1e-4, atol=1e-6 * np.abs(space.s).max())
     assert gTs == pytest.approx(g @ space.s, rel=1e-6)
     assert gTs < 0
 
@@ -208,6 +213,21 @@ def test_the_default_stopping_rule_holds(loss):
         assert ratio <= 0.01 * max(1, min(positives, 60 - positives)) / 60
 
 
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_the_rule_of_ova_primal_plus_plus_is_tol_with_a_largest_value(loss):
+    """eps = min(eps_1 min(|P|, |N|) / n, eps_2), section 2.1 of the supplement of Fang et al."""
+    X, Y = random_problem(11, n=60, d=20)
+    stricter = 0
+    for label in range(2, Y.shape[1]):
+        positives = int((signs(Y, label) > 0).sum())
+        balance = min(positives, 60 - positives) / 60
+        for max_tol in (0.1, 1e-4):
+            *_, steps, _, ratio = solve(X, Y, label, loss=loss, tol=1.0, max_tol=max_tol)
+            assert ratio <= min(balance, max_tol)
+            stricter += steps > solve(X, Y, label, loss=loss, tol=1.0)[2]
+    assert stricter
+
+
 def test_objective_never_rises():
     X, Y = random_problem(2, n=40, d=15)
     A = ref.augmented(X, 1.0)
@@ -216,6 +236,86 @@ def test_objective_never_rises():
               for t in range(1, 12)]  # fmt: skip
         assert all(after <= before for before, after in itertools.pairwise(fs))
         assert fs[-1] < fs[0]
+
+
+# --- the trace -------------------------------------------------------------------------------------------------------
+
+
+def traced(X, Y, *, trace=60, max_iter=60, **params):
+    return lt.OneVsAll(solver="newton", prune=0.0, trace=trace, max_iter=max_iter, **params).fit(X, Y)
+
+
+@pytest.mark.parametrize("start", ["zero", "bias:factor=1", "msi", "tree"])
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+def test_the_trace_equals_that_of_the_twin(loss, start):
+    X, Y = random_problem(3, n=40, d=15)
+    record = traced(X, Y, loss=loss, start=start).training_
+    problem = problem_of(X, Y, solver="newton", loss=loss, start=start)
+    A, solutions = ref.augmented(X, 1.0), {}
+    order = [label for labels, _ in walk(problem, problem.start, problem.labels, problem.parent) for label in labels]
+    for label in order:
+        w = solutions.get(problem.parent[label], first_weights(problem, [label])[0])
+        y = signs(Y, label)
+        balance = max(1, min((y > 0).sum(), (y < 0).sum())) / 40
+        end, steps = ref.newton(loss, A, y, 1.0, w, 0.01 * balance, 60)
+        solutions[label] = end
+        assert record.n_iter[label] == len(steps) - 1
+        for name, expected in zip(newton_solver.TRACE, zip(*steps, strict=True), strict=True):
+            found = record.figures[name][label]
+            expected = np.array([np.nan if value is None else value for value in expected])
+            np.testing.assert_allclose(found[: len(expected)], expected, rtol=1e-6)
+            assert np.isnan(found[len(expected) :]).all()
+        assert record.start_distance[label] == pytest.approx(np.linalg.norm(end - w), rel=1e-5, abs=1e-7)
+        assert record.trace_objective[label, len(steps) - 1] == pytest.approx(record.objective[label])
+
+
+@given(problems, losses, st.sampled_from(sorted(starts.STARTS)))
+@settings(deadline=None, max_examples=20)
+def test_every_recorded_step_lowers_the_objective_by_a_multiplier_that_is_a_power_of_two(problem, loss, start):
+    record = traced(*problem, loss=loss, start=start).training_
+    multiplier, objective = record.trace_multiplier, record.trace_objective
+    taken = np.arange(60) < record.n_iter[:, None]
+    np.testing.assert_array_equal(~np.isnan(multiplier), taken)
+    assert np.isin(multiplier[taken], 0.5 ** np.arange(20)).all()
+    assert (record.trace_n_cg[taken] >= 1).all()
+    assert (np.diff(objective, axis=1)[taken[:, :-1]] < 0).all()
+    mean = np.where(taken, record.trace_n_active, 0).sum(axis=1) / np.maximum(record.n_iter, 1)
+    np.testing.assert_allclose(mean, record.n_active)
+
+
+def test_a_trace_changes_nothing_else_and_keeps_the_first_steps():
+    X, Y = random_problem(5, n=40, d=15)
+    plain = lt.OneVsAll(solver="newton", prune=0.0).fit(X, Y)
+    long, short = traced(X, Y, max_iter=100), traced(X, Y, trace=2, max_iter=100)
+    assert not {name for name in plain.training_.figures if "trace" in name or "start" in name}
+    for clf in (long, short):
+        np.testing.assert_array_equal(clf.model_.W.toarray(), plain.model_.W.toarray())
+        for name, values in plain.training_.figures.items():
+            np.testing.assert_array_equal(clf.training_.figures[name], values)
+    assert (plain.training_.n_iter > 2).any()
+    for name in newton_solver.TRACE:
+        np.testing.assert_array_equal(short.training_.figures[name], long.training_.figures[name][:, :2])
+
+
+def test_the_trace_survives_threads_blocks_and_the_disk(tmp_path):
+    X, Y = random_problem(1, n=50, d=12, L=23)
+    one = traced(X, Y, trace=4, start="tree", n_jobs=1)
+    two = traced(X, Y, trace=4, start="tree", n_jobs=2, block_size=2)
+    two.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    assert loaded.trace == 4
+    for name, values in one.training_.figures.items():
+        np.testing.assert_array_equal(two.training_.figures[name], values)
+        np.testing.assert_array_equal(loaded.training_.figures[name], values)
+    assert "trace objective" in str(loaded.training_)
+
+
+@pytest.mark.parametrize("given", [{"trace": 5}, {"max_tol": 0.1}, {"trace": 5, "solver": "dual"}])
+def test_only_newton_has_a_trace(given):
+    X, Y = random_problem(1)
+    with pytest.raises(InputError, match="is for Newton only; use solver='newton'"):
+        lt.OneVsAll(**given).fit(X, Y)
+    assert lt.OneVsAll(**{**given, "solver": "newton"}).fit(X, Y).model_.n_labels == 7
 
 
 def test_restart_at_the_solution_takes_no_step():

@@ -362,7 +362,11 @@ def test_the_command_line_trains_predicts_evaluates_inspects_and_explains(tmp_pa
 
     def say(*words):
         result = CliRunner().invoke(app, [str(word) for word in words], prog_name="longtail")
-        assert (result.exit_code, result.stderr) == (0, ""), result.stderr
+        lines = result.stderr.splitlines()
+        assert (result.exit_code, [line for line in lines if not line.startswith(("Plan: ", "Timing a sample"))]) == (
+            0,
+            [],
+        )
         return result.stdout
 
     model = tmp_path / "model"

@@ -26,6 +26,8 @@ from threadpoolctl import threadpool_limits
 
 from longtail.errors import InputError
 from longtail.matrix import canonical_csr, one_label_per_row
+from longtail.methods.forecast import Forecast
+from longtail.methods.mach.forecast import of_bases
 from longtail.methods.mach.problem import Kept, RepetitionProblem
 from longtail.methods.one_vs_all import OneVsAll
 from longtail.methods.problem import Block, Part
@@ -128,6 +130,13 @@ class BasesProblem(RepetitionProblem):
             status=np.array([Status.COMPLETED], np.uint8),
             n_iter=np.array([np.max(getattr(base, "n_iter_", 0))], np.int32),
         )
+
+    def like(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array) -> BasesProblem:
+        """Return the same problem on other rows."""
+        return BasesProblem(X, Y, self.hashes, self.base, self.aggregate)
+
+    def forecast(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array, n_threads: int) -> Forecast:
+        return of_bases(self, n_threads)
 
     def _target(self, repetition: int) -> np.ndarray:
         """The bucket of every row, or the indicator of its buckets."""
@@ -255,7 +264,7 @@ class LogisticBuckets:
     """
 
     def __init__(self, model: LinearModel, seen: np.ndarray, n_iter: int, *, normalized: bool) -> None:
-        self.coef_ = model.W[:, : model.n_features]
+        self.coef_ = model.all_weights()[:, : model.n_features]
         constant = model.W[:, model.n_features :].toarray().ravel() if model.bias > 0 else np.zeros(model.n_labels)
         self.intercept_ = np.where(seen, model.bias * constant, NEVER)
         self.classes_ = np.arange(model.n_labels)

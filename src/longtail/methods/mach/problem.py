@@ -14,7 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.methods.forecast import Forecast
 from longtail.methods.mach.descent import Descent, DescentData, RepetitionGroup
+from longtail.methods.mach.forecast import of_repetitions
 from longtail.methods.problem import Block, Part, Problem, Stack
 from longtail.models import HashedModel
 from longtail.models.buckets import Buckets, LinearBuckets
@@ -161,6 +163,11 @@ class MachProblem(RepetitionProblem):
             },
         )
 
+    def forecast(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array, n_threads: int) -> Forecast:
+        return of_repetitions(self, n_threads)
+
     def buckets_of(self, parts: list[Part]) -> LinearBuckets:
-        n_buckets, bias, link = self.hashes.n_buckets, self.data.descent.bias, self.data.link
+        n_buckets = self.hashes.n_buckets
+        bias = self.data.descent.bias
+        link = self.data.link
         return LinearBuckets.joined([LinearBuckets.from_arrays(part.arrays, n_buckets, bias, link) for part in parts])

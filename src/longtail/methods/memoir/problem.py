@@ -42,6 +42,7 @@ class MemoirProblem(CoupledProblem):
 
     def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: Parameters, seed: int) -> None:
         self.parameters = parameters
+        self.seed = seed
         self.n_labels = Y.shape[1]
         self.n_features = X.shape[1]
         self.bias = parameters.bias
@@ -104,6 +105,9 @@ class MemoirProblem(CoupledProblem):
             **course.recall.figures(),
         }
         return self.part(W, status, self.batches.n_passes(n_batches, len(self.pairs.rows)), figures)
+
+    def like(self, X: sp.csr_array, Y: sp.csr_array) -> MemoirProblem:
+        return MemoirProblem(X, Y, self.parameters, self.seed)
 
     def _train(self, course: Course, work: Work) -> int:
         """Run the batches and return how many were done.

@@ -6,8 +6,8 @@
 Batch t has three parts:
 
     1. The oracle finds the rival r_j of each row x_j. Algorithms 1 and 2 do this row by row, with the weights after the
-       steps of all rows before it. That is `refresh` = 1. With a larger `refresh`, so many rows are searched together,
-       with the same weights and in threads, and 0 means all rows of the batch.
+       steps of all rows before it. That is `refresh` = 1. With a larger `refresh`, several rows are searched together,
+       with the same weights and in threads; 0 means all rows of the batch.
     2. Row by row, if rho + x_j.(w_r - w_y) > 0 with the current weights: w_r -= (eta_t / rho) x_j and
        w_y += (eta_t / rho) x_j.
     3. The penalty. For l2, W is multiplied by 1 - lam eta_t before the batch, and is projected on the ball

@@ -11,12 +11,16 @@ margin, alpha_i = 0, and they do not matter. So a label works on few rows, its w
 labels share, finds the rows that are missing there:
 
     1. working set: the positives and the rows that share rare features with them, or score highest by the start
-    2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
+    2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache; before the first
+       pass, rows that the index holds ready and that violate their margin join, and descent goes on
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
 
 The pass reads the weights in half precision. The certificate stays exact, because P is taken at the rounded weights,
 which are also the ones returned, and D at the alphas, which are not rounded. panel.py says where float32 is used.
+
+A label that has alphas of an earlier solution, of the same or of similar data, begins with these rows and alphas
+instead of 1 (alphas.py). What it ends with can be kept for a later fit.
 
 Labels on which this does not reach the tolerance (badly scaled features, tiny tolerances) are solved again with float32
 weights, and if that fails by Newton, in float64; they then have to show the same gap. Weights are sparse throughout;
@@ -34,14 +38,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.compiled import frozen
+from longtail.methods.one_vs_all import begin_kernels, newton, panel_kernels, resume_kernels, settle_kernels, starts
 from longtail.methods.one_vs_all import dual_kernels as kernels
-from longtail.methods.one_vs_all import newton, settle_kernels, starts
+from longtail.methods.one_vs_all.alphas import EarlierAlphas
 from longtail.methods.one_vs_all.first_rows import first_rows
 from longtail.methods.one_vs_all.lanes import DualRule, DualSpace
 from longtail.methods.one_vs_all.panel import FULL, PanelType
-from longtail.methods.one_vs_all.parts import merged, part_of
+from longtail.methods.one_vs_all.parts import merged, part_of, with_alphas
 from longtail.methods.one_vs_all.starts.msi import NEWTON_NEGATIVE_SCORE
-from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES, verify
+from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES, fetch_ahead, verify
 from longtail.parallel import Work
 from longtail.training import Status
 
@@ -71,7 +76,9 @@ def _solve_again(problem: OneVsAllProblem, first: starts.FirstScores, block: Blo
     (left,) = np.nonzero(part.status != Status.CONVERGED)
     left = left[np.argsort(part.items[left])]
     again = _solve_in_lanes(problem, first, block._replace(items=part.items[left]), FULL, _quiet(work, part))
-    again = merged([again], np.argsort(again.items), problem.D)  # labels came in the order in which they ended
+    again = merged(
+        [again], np.argsort(again.items), problem.D, problem.kept_samples
+    )  # labels came in the order in which they ended
     better = (again.status == Status.CONVERGED) | (again.figures["objective"] < part.figures["objective"][left])
     return _replaced(problem, part, left, again, better)
 
@@ -80,37 +87,57 @@ def _solve_in_lanes(
     problem: OneVsAllProblem, first: starts.FirstScores, block: Block, panel_type: PanelType, work: Work
 ) -> Part:
     """Solve the labels of a block as far as coordinate descent can, with this kind of panel."""
-    X, labels = problem.X_by_frequency, frozen(block.items, np.uint64)
-    space = DualSpace(problem.n_samples, problem.n_features, len(labels), panel_type, is_dense=X.is_dense)
+    X, earlier = problem.X_by_frequency, problem.earlier_alphas
+    ordered = _resumed_first(block.items, earlier)
+    labels = frozen(ordered, np.uint64)
+    space = DualSpace(
+        problem.n_samples,
+        problem.n_features,
+        len(labels),
+        panel_type,
+        is_dense=X.is_dense,
+        keeps_alphas=problem.kept_samples is not None,
+    )
     rule = DualRule(problem.C, problem.tol, problem.prune)
-    rows = first_rows(X, problem.rare_features, problem.positives, labels)
+    rows = first_rows(X, problem.rare_features, problem.positives, labels, _has_alphas(ordered, earlier))
+    ahead = fetch_ahead(problem.n_features, is_dense=X.is_dense)
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
-        ended = kernels.prepare(
-            X,
-            problem.positives,
-            problem.parent,
-            labels,
-            first,
-            rows,
-            rule,
-            space.cursor,
-            space.lanes,
-            space.scratch,
-            space.out,
-        )
+        ended = resume_kernels.resume(problem.positives, earlier, labels, rule.C, space.cursor, space.lanes)
+        if ended == kernels.DONE:
+            ended = begin_kernels.begin(
+                X, problem.positives, problem.parent, labels, first, rows, rule.C, space.cursor, space.lanes,
+                space.scratch.slot,
+            )  # fmt: skip
+        if ended == kernels.DONE:
+            ended = kernels.prepare(X, rows, rule, space.cursor, space.lanes, space.scratch, space.out)
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        verify(X, first.base, space.lanes, space.scratch.values)
+        panel_kernels.fill(space.lanes)
+        verify(X, first.base, space.lanes, space.scratch.values, ahead)
+        space.make_room_for_alphas()
         settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]
     # `data` has room to spare
     arrays = out.data[:used].copy(), problem.feature_of[out.indices[:used]], out.ends
     W = sp.csr_array(arrays, shape=(len(labels), problem.D))
     W.sort_indices()
-    return part_of(block, block.items[out.order], W, out.status, out.n_iter, out.figures)
+    part = part_of(block, ordered[out.order], W, out.status, out.n_iter, out.figures)
+    if out.keeps_alphas:
+        used = out.alpha_ends[-1]
+        part = with_alphas(part, out.alpha[:used].copy(), out.alpha_rows[:used].copy(), out.alpha_ends)
+    return part
+
+
+def _has_alphas(labels: np.ndarray, earlier: EarlierAlphas) -> np.ndarray:
+    return np.asarray(earlier.indptr[labels + 1] > earlier.indptr[labels])
+
+
+def _resumed_first(labels: np.ndarray, earlier: EarlierAlphas) -> np.ndarray:
+    """The labels with earlier alphas, then the others."""
+    return labels[np.argsort(~_has_alphas(labels, earlier), kind="stable")]
 
 
 def _finish(problem: OneVsAllProblem, block: Block, part: Part, work: Work) -> Part:
@@ -134,7 +161,7 @@ def _replaced(problem: OneVsAllProblem, part: Part, left: np.ndarray, again: Par
     """`part` with the labels `left` as they are in `again`, where that is better."""
     chosen = np.arange(len(part.items))  # counts through the labels of `part`, then those of `again`
     chosen[left[better]] = len(part.items) + np.flatnonzero(better)
-    return merged([part, again], chosen, problem.D)
+    return merged([part, again], chosen, problem.D, problem.kept_samples)
 
 
 def _quiet(work: Work, part: Part) -> Work:

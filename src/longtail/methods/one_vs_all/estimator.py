@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,9 +14,15 @@ from longtail import check
 from longtail.errors import InputError
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.one_vs_all import starts
-from longtail.methods.one_vs_all.inputs import LOSSES, Features
+from longtail.methods.one_vs_all.inputs import LOSSES, TOL, Features
+from longtail.methods.one_vs_all.keeping import kept_part
+from longtail.methods.one_vs_all.positive_weights import by_frequency
 from longtail.methods.one_vs_all.problem import OneVsAllProblem
+from longtail.methods.problem import Part
+from longtail.methods.updating import Change
+from longtail.models import LabelWeights
 
+HELD_OUT_TOL = 5.0  # multiple of `tol` for fits without held-out rows, whose weights are only used for calibration
 SOLVERS = ("auto", "dual", "newton")
 
 
@@ -47,18 +54,25 @@ class OneVsAll(ExtremeClassifier):
         label and the rows with the highest scores under "ova-primal". All starts lead to the same optimum. "msi" is
         fastest with the squared hinge, "ova-primal" with the logistic loss. Options follow a colon: "msi:s=1,t=-3",
         "bias:factor=0.9", "ova-primal:stop=strict", "tree:stop=strict".
-    positive_weight : float or array of n_labels floats, default=1.0
+    positive_weight : float, "auto" or array of n_labels floats, default=1.0
         Multiplies C for the positives of a label. Above 1, a false negative costs more than a false positive. Pass one
-        number for all labels, or one for each. An array is not saved with the model's parameters. C=1/3 with
-        positive_weight=3 ranks labels better on many datasets, see docs/methods/one-vs-all.md.
+        number for all labels, or one for each. An array is not saved with the model's parameters. "auto" depends on
+        the number of rows of the label: 3 for up to 5 rows, 1 from 100 rows on. C=1/3 with positive_weight="auto" ranks
+        labels better on many datasets and worse on some, see docs/methods/one-vs-all.md.
     prune : float, default=0.01
         After training, weights with an absolute value below `prune` are set to zero. 0 keeps all weights.
     tol : float or None, default=None
         Stopping tolerance. A label is solved by "dual" when its relative duality gap is at most `tol`, and by "newton"
         when |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the rule of the papers. None means 0.01, except
         for "newton" on dense features, where it means 1, as in the papers.
+    max_tol : float or None, default=None
+        Newton only: the factor of |g(0)| in that rule is never above `max_tol`. OvA-Primal++ has tol=1, max_tol=1e-4.
+        None means that there is no such limit.
     max_iter : int, default=100
         Maximum number of Newton steps per label. Labels that "dual" does not solve in 12 rounds are solved by Newton.
+    trace : int, default=0
+        Newton only: the number of steps of every label that are recorded in `training_`, from the first step on. 20 is
+        enough for most labels. It takes 32 bytes per label and step. 0 records nothing.
     bias : float, default=1.0
         Value of the constant feature that is added to every row. Its weight is penalised like all weights. 0 adds none.
     normalize : bool, default=False
@@ -84,7 +98,11 @@ class OneVsAll(ExtremeClassifier):
         The record of the fit. `status`, `n_iter` (Newton steps, or rounds of the dual solver) and the figures have one
         entry per label. Figures: `objective`, before small weights are set to zero; `gap`, the relative duality gap
         over all rows, (P - D) / P; `gradient_ratio`, |g(w)| / |g(0)|, NaN for the dual solver; `n_active`, the number
-        of rows inside the margin, as the mean over Newton steps or at the end of "dual".
+        of rows inside the margin, as the mean over Newton steps or at the end of "dual". With `trace`, also arrays of
+        shape (n_labels, trace), whose column t is about step t + 1 of a label: `trace_objective`, before the step;
+        `trace_n_active`, rows inside the margin; `trace_n_cg`, steps of conjugate gradients; `trace_multiplier`, the
+        step length that the line search found. The column after the last step has the objective and the rows at the
+        end; all others are NaN. `start_distance` is the distance between the start and the solution.
     classes_ : ndarray
         Names of the labels; `classes_[top.labels]` turns predictions into names.
     multiclass_ : bool
@@ -106,11 +124,23 @@ class OneVsAll(ExtremeClassifier):
     E. Schultheis, R. Babbar: Speeding-up one-versus-all training for extreme classification via mean-separating
     initialization. Machine Learning 111, 2022.
     R. Babbar, B. Schölkopf: DiSMEC: distributed sparse machines for extreme multi-label classification. WSDM 2017.
+    H. Fang, M. Cheng, C.-J. Hsieh, M. Friedlander: Fast training for large-scale one-versus-all linear classifiers
+    using tree-structured initialization. SDM 2019.
     """
 
     method = "one-vs-all"
     takes_dense = True
-    _paper: ClassVar[Mapping[str, Any]] = {"solver": "newton", "start": "msi"}
+    _row_weights: Any = None  # sample_weight, while `fit` runs
+    _paper: ClassVar[Mapping[str, Any]] = {
+        "C": 1.0,
+        "loss": "squared_hinge",
+        "solver": "newton",
+        "start": "msi",
+        "prune": 0.01,
+        "tol": None,  # eps_0 = 0.01, and 1 on dense features
+        "bias": 1.0,
+    }
+    _paper_tree: ClassVar[Mapping[str, Any]] = {"tol": 1.0, "max_tol": 1e-4}  # section 2.1 of the supplement
 
     def __init__(
         self,
@@ -119,10 +149,12 @@ class OneVsAll(ExtremeClassifier):
         loss: str = "squared_hinge",
         solver: str = "auto",
         start: str = "msi",
-        positive_weight: float | Sequence[float] | np.ndarray = 1.0,
+        positive_weight: float | str | Sequence[float] | np.ndarray = 1.0,
         prune: float = 0.01,
         tol: float | None = None,
+        max_tol: float | None = None,
         max_iter: int = 100,
+        trace: int = 0,
         bias: float = 1.0,
         normalize: bool = False,
         calibrate: bool | str = False,
@@ -137,7 +169,9 @@ class OneVsAll(ExtremeClassifier):
         self.positive_weight = positive_weight
         self.prune = prune
         self.tol = tol
+        self.max_tol = max_tol
         self.max_iter = max_iter
+        self.trace = trace
         self.bias = bias
         self.normalize = normalize
         self.calibrate = calibrate
@@ -145,14 +179,55 @@ class OneVsAll(ExtremeClassifier):
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    @classmethod
+    def paper(cls, **parameters: Any) -> Self:
+        """Return the estimator with the settings of a paper. `parameters` replace single ones.
+
+        `OneVsAll.paper()` is DiSMEC++ with the mean-separating start (Schultheis & Babbar 2022), and
+        `OneVsAll.paper(start="zero")` and so on are its other starts. `OneVsAll.paper(start="tree")` is OvA-Primal++
+        (Fang et al. 2019), whose stopping rule it brings.
+        """
+        is_tree = str(parameters.get("start")).partition(":")[0] == "tree"
+        return cls(**{**cls._paper, **(cls._paper_tree if is_tree else {}), **parameters})
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Self:
+        """Train on the rows of X and their labels y.
+
+        Parameters
+        ----------
+        X, y : rows and labels
+            See `ExtremeClassifier.fit`, which also describes all further options.
+        sample_weight : array of n_samples numbers, optional
+            Multiplies C for each row. A row of weight 0 counts as absent. Rows with weights are trained by "newton".
+        """
+        if sample_weight is not None and self.solver == "dual":
+            raise InputError("solver='dual' takes no sample_weight; use solver='auto' or solver='newton'")
+        self._row_weights = sample_weight
+        try:
+            return super().fit(X, y, **options)
+        finally:
+            del self._row_weights
+
+    def _canonical(self, *data: Any) -> Any:
+        """Return the data with the weights of its rows, and without rows of weight 0."""
+        found = super()._canonical(*data)
+        if self._row_weights is None:
+            return found
+        weight = check.sample_weight(self._row_weights, found.X.shape[0])
+        (used,) = np.nonzero(weight)
+        return found._replace(X=found.X[used], Y=found.Y[used], sample_weight=weight[used])
+
     def _check_parameters(self) -> None:
         check.number(self, "C", above=0)
         check.choice(self, "loss", tuple(LOSSES))
         check.choice(self, "solver", SOLVERS)
-        check.positive_numbers(self, "positive_weight")
+        if not self._weighs_by_frequency:
+            check.positive_numbers(self, "positive_weight")
         check.number(self, "prune", least=0)
-        if self.tol is not None:
-            check.number(self, "tol", above=0)
+        for name in ("tol", "max_tol"):
+            if getattr(self, name) is not None:
+                check.number(self, name, above=0)
+        check.number(self, "trace", least=0, whole=True)
         if self.block_size is not None:
             check.number(self, "block_size", least=1, whole=True)
         check.number(self, "max_iter", least=1, whole=True)
@@ -160,9 +235,36 @@ class OneVsAll(ExtremeClassifier):
         starts.parse(self.start, self.bias)
         if self.solver == "dual" and self.loss != "squared_hinge":
             raise InputError(f"solver='dual' solves loss='squared_hinge' only, not {self.loss!r}; use solver='newton'")
+        newton = self.solver == "newton" or (self.solver == "auto" and self.loss == "logistic")
+        for name in ("max_tol", "trace"):
+            if getattr(self, name) and not newton:
+                raise InputError(f"{name}={getattr(self, name)!r} is for Newton only; use solver='newton' with it")
+
+    @property
+    def _weighs_by_frequency(self) -> bool:
+        return isinstance(self.positive_weight, str) and self.positive_weight == "auto"
+
+    def _positive_weights(self, Y: sp.csr_array) -> np.ndarray:
+        if self._weighs_by_frequency:
+            return by_frequency(np.bincount(Y.indices, minlength=Y.shape[1]))
+        return check.per_label(self, "positive_weight", Y.shape[1])
 
     def _column_bytes(self) -> tuple[int, int]:
         return 24, 100
+
+    def _before(self) -> ExtremeClassifier:
+        looser = copy.copy(self)
+        if self.solver != "newton" and self.loss == "squared_hinge" and self._row_weights is None:
+            looser.tol = HELD_OUT_TOL * (TOL if self.tol is None else self.tol)
+        return looser
+
+    def _kept_part(self, X: sp.csr_array, change: Change) -> Part:
+        assert isinstance(self.model_, LabelWeights)
+        tol = TOL if self.tol is None else float(self.tol)
+        return kept_part(
+            self.model_, self.training_, X[change.is_new], change.touched, change.retired,
+            C=float(self.C), loss=self.loss, tol=tol,
+        )  # fmt: skip
 
     def _problem(self, X: Features, Y: sp.csr_array) -> OneVsAllProblem:
         return OneVsAllProblem(
@@ -172,11 +274,14 @@ class OneVsAll(ExtremeClassifier):
             loss=self.loss,
             solver=self.solver,
             start=self.start,
-            positive_weight=check.per_label(self, "positive_weight", Y.shape[1]),
+            positive_weight=self._positive_weights(Y),
             prune=float(self.prune),
             tol=None if self.tol is None else float(self.tol),
+            max_tol=None if self.max_tol is None else float(self.max_tol),
             max_iter=int(self.max_iter),
+            trace=int(self.trace),
             bias=float(self.bias),
             block_size=None if self.block_size is None else int(self.block_size),
             seed=int(self.random_state) if isinstance(self.random_state, numbers.Integral) else 0,  # not used
+            extras=self._extras,
         )

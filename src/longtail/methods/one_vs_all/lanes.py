@@ -42,8 +42,10 @@ class Lanes(NamedTuple):
     n_positive: np.ndarray
     rows: np.ndarray  # (first[32],)
     alpha: np.ndarray  # (first[32],)
-    n_features: np.ndarray  # features with a weight in the panel
-    features: np.ndarray  # (32, n_features)
+    n_weights: np.ndarray  # features of the working set, which have a weight
+    n_features: np.ndarray  # the first of these, which have a line of the panel
+    features: np.ndarray  # (32, n_features + 1)
+    weights: np.ndarray  # (32, 1 + n_features) 0, then the weights of `features`
     panel: np.ndarray  # (1 + n_features, 32), half precision as uint16, or float32
     line_of: np.ndarray  # (n_features,)
     users: np.ndarray  # (n_features,) how many lanes have a weight for it
@@ -66,23 +68,24 @@ class Lanes(NamedTuple):
 
 
 class LaneScratch(NamedTuple):
-    """Buffers for one lane at a time: the rows of its working set with features renumbered, and its weights."""
+    """Buffers for one lane at a time: the rows of its working set with features renumbered."""
 
-    slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `gather` and `guess`
-    features: np.ndarray
-    w: np.ndarray
+    slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `solve_lane` and `positive_mean`
+    sum: np.ndarray  # (n_features,) of the positives, in `even_start`
     x: np.ndarray
     j: np.ndarray
     ends: np.ndarray
     order: np.ndarray
     step: np.ndarray  # 1 / Q of `descend`
     values: np.ndarray
+    spare: np.ndarray  # rows that may join before the first pass
 
 
 class DualOutput(NamedTuple):
     """Labels in the order in which they end: entry k is label number order[k] of the block.
 
-    Its weights are data[ends[k] : ends[k + 1]] at the features `indices`.
+    Its weights are data[ends[k] : ends[k + 1]] at the features `indices`. If `keeps_alphas`, the rows with an alpha
+    above 0 are alpha_rows[alpha_ends[k] : alpha_ends[k + 1]], and `alpha` has y_i alpha_i.
     """
 
     indices: np.ndarray
@@ -92,12 +95,18 @@ class DualOutput(NamedTuple):
     status: np.ndarray
     n_iter: np.ndarray
     figures: np.ndarray  # objective, relative gap, NaN (the gradient is not known), active rows
+    keeps_alphas: bool
+    alpha_ends: np.ndarray
+    alpha_rows: np.ndarray
+    alpha: np.ndarray
 
 
 class DualSpace:
     """The buffers of one thread; those for working sets and output grow as labels need them."""
 
-    def __init__(self, n: int, d: int, n_labels: int, panel_type: type, *, is_dense: bool) -> None:
+    def __init__(
+        self, n: int, d: int, n_labels: int, panel_type: type, *, is_dense: bool, keeps_alphas: bool = False
+    ) -> None:
         def floats() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.float32)
 
@@ -110,8 +119,9 @@ class DualSpace:
         self.lanes = Lanes(
             phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LABEL_LANES),
             first=np.zeros(LABEL_LANES + 1, np.int64), need=whole(), n_rows=whole(), n_positive=whole(),
-            rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_features=whole(),
-            features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1, panel_type),
+            rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_weights=whole(), n_features=whole(),
+            features=np.zeros((LABEL_LANES, d + 1), np.uint32),
+            weights=np.zeros((LABEL_LANES, d + 1), np.float32), panel=_on_cache_lines(d + 1, panel_type),
             line_of=lines if is_dense else np.zeros(d, np.uint32), users=np.full(d, is_dense, np.uint8),
             free=lines[::-1].copy(), n_free=np.full(1, 0 if is_dense else d), factor=floats(), offset=floats(),
             positive=np.zeros(n, np.uint32), member=np.zeros(n, np.uint32), tau=floats(),
@@ -120,14 +130,17 @@ class DualSpace:
             dual=np.zeros(LABEL_LANES), norm=np.zeros(LABEL_LANES), bias_weight=np.zeros(LABEL_LANES),
         )  # fmt: skip
         self.scratch = LaneScratch(
-            slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
+            slot=np.zeros(d, np.uint32), sum=np.zeros(d, np.float32),
             x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32), ends=np.zeros(1, np.uint64),
             order=np.zeros(0, np.uint32), step=np.zeros(0), values=np.zeros(0, np.float32),
+            spare=np.zeros(0, np.uint32),
         )  # fmt: skip
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
             order=np.zeros(n_labels, np.int64), status=np.zeros(n_labels, np.uint8),
-            n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)),
+            n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)), keeps_alphas=keeps_alphas,
+            alpha_ends=np.zeros(n_labels + 1 if keeps_alphas else 0, np.int64), alpha_rows=np.zeros(0, np.uint32),
+            alpha=np.zeros(0, np.float32),
         )  # fmt: skip
         for more in (MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT):
             self.grow(more)
@@ -144,6 +157,15 @@ class DualSpace:
             out = self.out
             size = max(2 * len(out.indices), LABEL_LANES * (len(self.lanes.panel) + 1))
             self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
+
+    def make_room_for_alphas(self) -> None:
+        """Make sure that all labels in the lanes could end now and hand out their alphas."""
+        out = self.out
+        if out.keeps_alphas:
+            least = out.alpha_ends[self.cursor[1]] + self.lanes.n_rows.sum()
+            if least > len(out.alpha):
+                size = max(2 * len(out.alpha), least)
+                self.out = out._replace(alpha_rows=_widened(out.alpha_rows, size), alpha=_widened(out.alpha, size))
 
     def _make_room_for_rows(self) -> None:
         """Give every lane room for twice as many rows as it needs, and move what it has."""
@@ -164,6 +186,7 @@ class DualSpace:
             order=np.zeros(most, np.uint32),
             step=np.zeros(most),
             values=np.zeros(2 * most, np.float32),
+            spare=np.zeros(most, np.uint32),
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BLOCK_WORK = 200_000_000  # entries of X times labels in a block: about a second, so progress and Ctrl-C are prompt
 BLOCK_LABELS = 256
+TRACE = ("trace_objective", "trace_n_active", "trace_n_cg", "trace_multiplier")  # as in the kernels' output
 
 
 def block_labels(pass_work: int) -> int:
@@ -26,19 +27,30 @@ def block_labels(pass_work: int) -> int:
     return max(1, min(BLOCK_LABELS, BLOCK_WORK // pass_work))
 
 
-def solve(problem: OneVsAllProblem, block: Block, work: Work, *, start: Start, tol: float) -> Part:
-    """Solve the labels of a block from `start`. `tol` is eps_0 of the stopping rule (13)."""
+def solve(problem: OneVsAllProblem, block: Block, work: Work, *, start: Start, tol: float, trace: int = 0) -> Part:
+    """Solve the labels of a block from `start`. `tol` is eps_0 of the stopping rule (13).
+
+    trace : number of steps per label that are recorded as figures
+    """
     rule = problem.newton_rule(tol)
-    space = kernels.newton_space(problem.n_samples, problem.D)
+    space = kernels.newton_space(problem.n_samples, problem.D, problem.sample_weight)
     parent = problem.parent if start.begins_at_parent else np.full(problem.n_labels, ROOT)
     parts: list[Part] = []
     n_solved = 0
     for labels, W in walk(problem, start, block.items, parent):
         work.report(n_solved / len(block.items))
-        out = kernels.newton_output(len(labels))
+        out = kernels.newton_output(len(labels), trace)
         kernels.newton_block(problem.X, problem.positives, labels, problem.x_sum, rule, space, W, out)
         pruned = W.astype(np.float32)  # a copy, because a child in the label tree may start at the unpruned W
         pruned[np.abs(W) < problem.prune] = 0.0
-        parts.append(part_of(block, labels, sp.csr_array(pruned), out.status, out.n_iter, out.figures))
+        parts.append(part_of(block, labels, sp.csr_array(pruned), out.status, out.n_iter, out.figures, traced(out)))
         n_solved += len(labels)
     return merged(parts, np.arange(len(block.items)), problem.D)
+
+
+def traced(out: kernels.NewtonOutput) -> dict[str, np.ndarray]:
+    """Return the trace as figures: arrays (labels, steps), and the distance of the start. Empty without a trace."""
+    if not out.trace.shape[1]:
+        return {}
+    steps = {name: np.ascontiguousarray(out.trace[:, :, column]) for column, name in enumerate(TRACE)}
+    return {**steps, "start_distance": out.distance}

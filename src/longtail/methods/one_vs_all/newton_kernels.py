@@ -2,8 +2,9 @@
 
     min_w f(w) = 1/2 w.w + sum_i c_i phi(y_i z_i),       z_i = x_i.w + bias w_b                          (3), (4)
 
-with y_i = +1 for the positives of the label and -1 for all other rows, c_i = C times the label's weight for positives
-and C for the others (the paper has 1 for all), and phi the squared hinge max(0, 1 - m)^2 (5) or the logistic loss
+with y_i = +1 for the positives of the label and -1 for all other rows, c_i = C s_i times the label's weight for
+positives and C s_i for the others, s_i the weight of the row (the paper has 1 for all), and phi the squared hinge
+max(0, 1 - m)^2 (5) or the logistic loss
 log(1 + exp(-m)). Each step minimises the quadratic model (6) by preconditioned conjugate gradients on (7), with Hessian
 products (11) over the active rows (19), (20) only, and backtracks along the direction found.
 
@@ -15,7 +16,8 @@ As in LIBLINEAR (Galli & Lin 2021), whose constants the paper uses:
   - the preconditioner is 0.99 I + 0.01 diag(H);
   - the step is halved up to 20 times until f falls by at least 0.01 step g.s;
   - a label stops at |g(w)| <= eps |g(0)|, eps = tol max(1, min(|P|, |N|)) / n (12), (13), or when f no longer changes,
-    or could not change, in the twelfth digit (LIBLINEAR stops there too).
+    or could not change, in the twelfth digit (LIBLINEAR stops there too). eps is never above `max_tol`, which is
+    infinite in this paper. [Fang et al. 2019], section 2.1, has eps = min(eps_1 min(|P|, |N|) / n, eps_2).
 Differs from LIBLINEAR: z is updated by z += step Xs instead of being recomputed, and |g(0)| is computed from the sum of
 all rows, which labels share. Neither changes the iterates beyond rounding.
 
@@ -47,7 +49,8 @@ class NewtonRule(NamedTuple):
 
     loss: int  # SQUARED_HINGE or LOGISTIC
     C: float
-    tol: float  # eps_0 of (13)
+    tol: float  # eps_0 of (13), eps_1 of [Fang et al. 2019]
+    max_tol: float  # eps_2 of [Fang et al. 2019]
     max_iter: int
 
 
@@ -65,6 +68,8 @@ class NewtonSpace(NamedTuple):
     r: np.ndarray  # residual of conjugate gradients, their direction, and the Hessian times it
     direction: np.ndarray
     H_direction: np.ndarray
+    w_start: np.ndarray
+    sample_weight: np.ndarray  # over rows: s of the formula above
 
 
 class NewtonOutput(NamedTuple):
@@ -73,16 +78,24 @@ class NewtonOutput(NamedTuple):
     status: np.ndarray
     n_iter: np.ndarray
     figures: np.ndarray  # f, relative duality gap, |g| / |g(0)|, mean active rows
+    trace: (
+        np.ndarray
+    )  # (labels, steps, 4): f before the step, active rows, CG steps, multiplier; NaN where not measured
+    distance: np.ndarray  # |w - start|; only measured with a trace
 
 
-def newton_space(n: int, D: int) -> NewtonSpace:
+def newton_space(n: int, D: int, sample_weight: np.ndarray | None = None) -> NewtonSpace:
     over_rows = (np.empty(n) for _ in range(4))
-    over_features = (np.empty(D) for _ in range(6))
-    return NewtonSpace(*over_rows, np.empty(n, np.uint32), *over_features)
+    over_features = (np.empty(D) for _ in range(7))
+    weights = np.ones(n) if sample_weight is None else sample_weight.copy()
+    return NewtonSpace(*over_rows, np.empty(n, np.uint32), *over_features, weights)
 
 
-def newton_output(n_labels: int) -> NewtonOutput:
-    return NewtonOutput(np.empty(n_labels, np.uint8), np.empty(n_labels, np.int32), np.empty((n_labels, 4)))
+def newton_output(n_labels: int, trace: int = 0) -> NewtonOutput:
+    """Room for the results of `n_labels` labels, with a trace of their first `trace` steps."""
+    status, n_iter = np.empty(n_labels, np.uint8), np.empty(n_labels, np.int32)
+    steps, distance = np.full((n_labels, trace, 4), np.nan), np.full(n_labels, np.nan)
+    return NewtonOutput(status, n_iter, np.empty((n_labels, 4)), steps, distance)
 
 
 # --- 1. losses at a margin m -----------------------------------------------------------------------------------------
@@ -244,7 +257,7 @@ def dot(a, b):
 @kernel
 def newton_direction(X, loss, space, n_active):
     """Compute s, an approximate solution of H s = -g (7), by preconditioned conjugate gradients from s = 0. Returns
-    g.s."""
+    g.s and the number of CG steps."""
     g, M, s, r = space.g, space.M, space.s, space.r
     direction, H_direction = space.direction, space.H_direction
     zTr = 0.0
@@ -255,7 +268,9 @@ def newton_direction(X, loss, space, n_active):
         zTr += direction[j] * r[j]
     tolerance = min(CG_TOLERANCE, math.sqrt(math.sqrt(zTr)))
     Q = 0.0
+    n_cg = 0
     for iteration in range(1, max(len(g), 5) + 1):
+        n_cg = iteration
         hessian_times(X, loss, space, n_active, direction, H_direction)
         curvature = dot(direction, H_direction)
         if curvature <= 1e-16:
@@ -280,7 +295,7 @@ def newton_direction(X, loss, space, n_active):
         zTr = next_zTr
         for j in range(len(g)):
             direction[j] = r[j] / M[j] + beta * direction[j]
-    return dot(s, g)
+    return dot(s, g), n_cg
 
 
 @kernel
@@ -302,13 +317,23 @@ def line_search(loss, space, w, wTw, gTs, f):
 
 
 @kernel
-def gradient_norm_at_zero(X, loss, positives, weight, x_sum, C, out):
-    """|g(0)| = C |phi'(0)| |(1 + weight) sum over P of x_i - sum of all x_i|"""
+def gradient_norm_at_zero(X, loss, positives, weight, sample_weight, x_sum, C, out):
+    """|g(0)| = C |phi'(0)| |(1 + weight) sum over P of s_i x_i - sum of all s_i x_i|"""
     for j in range(len(x_sum)):
         out[j] = -x_sum[j]
     for a in range(len(positives)):
-        add_row(positives[a], X, 1.0 + weight, out)
+        add_row(positives[a], X, (1.0 + weight) * sample_weight[positives[a]], out)
     return C * abs(loss_slope(loss, 0.0)) * math.sqrt(dot(out, out))
+
+
+@kernel
+def note(trace, step, f, n_active, n_cg, multiplier):
+    """Write one step into the trace of a label, if there is room for it."""
+    if step < len(trace):
+        trace[step, 0] = f
+        trace[step, 1] = n_active
+        trace[step, 2] = n_cg
+        trace[step, 3] = multiplier
 
 
 @kernel
@@ -318,10 +343,14 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
     n = len(z)
 
     # 0) the scale of the stopping rule (12), (13)
-    g0_norm = gradient_norm_at_zero(X, loss, positives, weight, x_sum, rule.C, space.g)
-    limit = rule.tol * max(1, min(len(positives), n - len(positives))) / n * g0_norm
+    g0_norm = gradient_norm_at_zero(X, loss, positives, weight, space.sample_weight, x_sum, rule.C, space.g)
+    eps = min(rule.tol * max(1, min(len(positives), n - len(positives))) / n, rule.max_tol)
+    limit = eps * g0_norm
 
     # 1) the start
+    trace = out.trace[b]
+    if len(trace) > 0:
+        space.w_start[:] = w
     margins(X, w, z)
     wTw = dot(w, w)
     f = objective(loss, space, wTw)
@@ -342,7 +371,7 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
 
         # 3) Newton direction
         preconditioner(X, loss, space, n_active)
-        gTs = newton_direction(X, loss, space, n_active)
+        gTs, n_cg = newton_direction(X, loss, space, n_active)
 
         # 4) step length, and the step
         margins(X, space.s, space.Xs)
@@ -350,6 +379,7 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
         if step == 0.0:  # either the remaining gain is below rounding, or the problem is badly scaled
             status = CONVERGED if -gTs <= NO_CHANGE * abs(f) else LINE_SEARCH_FAILED
             break
+        note(trace, steps, f, n_active, n_cg, step)
         for j in range(len(w)):
             w[j] += step * space.s[j]
         for i in range(n):
@@ -363,6 +393,11 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
             gradient(X, loss, space, n_active, w)
             g_norm = math.sqrt(dot(space.g, space.g))
             break
+    note(trace, steps, f, n_active, math.nan, math.nan)
+    if len(trace) > 0:
+        for j in range(len(w)):
+            space.w_start[j] -= w[j]
+        out.distance[b] = math.sqrt(dot(space.w_start, space.w_start))
     out.status[b] = status
     out.n_iter[b] = steps
     out.figures[b, 0] = f
@@ -374,17 +409,18 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
 @kernel
 def newton_block(X, positives, labels, x_sum, rule, space, W, out):
     """Solve `labels`. W (labels, D) holds their starts before the call, and their solutions after it."""
-    y, cost, C = space.y, space.cost, rule.C
+    y, cost, C, s = space.y, space.cost, rule.C, space.sample_weight
     y[:] = -1.0
-    cost[:] = C
+    for i in range(len(cost)):
+        cost[i] = C * s[i]
     for b in range(len(W)):
         label = labels[b]
         weight = positives.weight[label]
         own = positives.rows[positives.indptr[label] : positives.indptr[label + 1]]
         for a in range(len(own)):
             y[own[a]] = 1.0
-            cost[own[a]] = C * weight
+            cost[own[a]] = C * weight * s[own[a]]
         newton_one(X, own, weight, x_sum, rule, space, W[b], out, b)
         for a in range(len(own)):
             y[own[a]] = -1.0
-            cost[own[a]] = C
+            cost[own[a]] = C * s[own[a]]

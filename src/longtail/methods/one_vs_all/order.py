@@ -1,4 +1,4 @@
-"""The order in which labels are solved: the blocks of the plan, and the order of labels within a block.
+"""The order in which labels are solved: the blocks, and the order of labels within a block.
 
 `parent` describes a forest of labels: parent[label] must be solved before the label, unless it is ROOT. The start
 "tree" needs this forest (label_tree.py). For all other starts, every parent is ROOT.

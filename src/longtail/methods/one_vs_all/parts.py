@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,16 +20,36 @@ GROWTH = 1.05  # factor by which arrays grow; small, because NumPy fills the new
 
 
 def part_of(
-    block: Block, labels: np.ndarray, W: sp.csr_array, status: np.ndarray, n_iter: np.ndarray, figures: np.ndarray
+    block: Block,
+    labels: np.ndarray,
+    W: sp.csr_array,
+    status: np.ndarray,
+    n_iter: np.ndarray,
+    figures: np.ndarray,
+    trace: Mapping[str, np.ndarray] | None = None,
 ) -> Part:
-    """Make a part from the rows of W. W and `figures` have one row per label."""
+    """Make a part from the rows of W. W, `figures` and the arrays of `trace` have one row per label."""
     columns = {name: np.ascontiguousarray(column) for name, column in zip(FIGURES, figures.T, strict=True)}
-    return Part(block.number, labels, _arrays(W), status, n_iter, columns)
+    return Part(block.number, labels, _arrays(W), status, n_iter, {**columns, **(trace or {})})
 
 
 def _arrays(W: sp.csr_array) -> dict[str, np.ndarray]:
     indices, indptr = W.indices.astype(np.int32, copy=False), W.indptr.astype(np.int64, copy=False)
     return {"data": W.data, "indices": indices, "indptr": indptr}
+
+
+def with_alphas(part: Part, alpha: np.ndarray, rows: np.ndarray, indptr: np.ndarray) -> Part:
+    """The part with the alphas of its labels, for a later fit (alphas.py)."""
+    arrays = {"alpha": alpha, "alpha_rows": rows.astype(np.int32, copy=False), "alpha_indptr": indptr}
+    return replace(part, arrays={**part.arrays, **arrays})
+
+
+def alphas_of(part: Part, n_samples: int) -> sp.csr_array:
+    """The alphas of the labels of a part. Labels that Newton solved have none."""
+    shape = (len(part.items), n_samples)
+    if "alpha" not in part.arrays:
+        return sp.csr_array(shape, dtype=np.float32)
+    return sp.csr_array(tuple(part.arrays[name] for name in ("alpha", "alpha_rows", "alpha_indptr")), shape=shape)
 
 
 def weights_of(part: Part, n_columns: int) -> sp.csr_array:
@@ -38,17 +58,24 @@ def weights_of(part: Part, n_columns: int) -> sp.csr_array:
     return sp.csr_array(arrays, shape=(len(part.items), n_columns))
 
 
-def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int) -> Part:
-    """Make one part of the chosen labels. `chosen` holds positions in the concatenation of all parts."""
+def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int, n_samples: int | None = None) -> Part:
+    """Make one part of the chosen labels. `chosen` holds positions in the concatenation of all parts.
+
+    n_samples : number of rows of X, if alphas are kept
+    """
     W = stack_rows([weights_of(part, n_columns) for part in parts], chosen)
-    return replace(
+    part = replace(
         parts[0],
         items=np.concatenate([part.items for part in parts])[chosen],
         arrays=_arrays(W),
         status=np.concatenate([part.status for part in parts])[chosen],
         n_iter=np.concatenate([part.n_iter for part in parts])[chosen],
-        figures={name: np.concatenate([part.figures[name] for part in parts])[chosen] for name in FIGURES},
+        figures={name: np.concatenate([part.figures[name] for part in parts])[chosen] for name in parts[0].figures},
     )
+    if n_samples is None:
+        return part
+    alphas = stack_rows([alphas_of(each, n_samples) for each in parts], chosen)
+    return with_alphas(part, alphas.data, alphas.indices, alphas.indptr.astype(np.int64, copy=False))
 
 
 class WeightStack(Stack):
@@ -59,9 +86,10 @@ class WeightStack(Stack):
     A row waits in `pending`, as a view of its part, until all rows before it have arrived. Parts of consecutive labels
     wait for earlier parts only. Parts of subtrees may wait until the end. With a shelf, only the rows of one shard are
     in memory: `data` and `indices` begin with label `first`, and earlier labels are in `shards`.
+    n_samples : number of rows of X, if alphas are kept
     """
 
-    def __init__(self, twins: np.ndarray, n_features: int, bias: float) -> None:
+    def __init__(self, twins: np.ndarray, n_features: int, bias: float, n_samples: int | None = None) -> None:
         self.twins = twins
         self.n_features = n_features
         self.bias = bias
@@ -73,12 +101,16 @@ class WeightStack(Stack):
         self.first = 0
         self.shards: list[LinearModel] = []
         self.shelf: Shelf | None = None
+        self.n_samples = n_samples
+        self.alphas: list[tuple[np.ndarray, sp.csr_array]] = []
 
     def use_shelf(self, shelf: Shelf, most: int) -> None:
         self.shelf = shelf
         self.most = most
 
     def add(self, part: Part) -> None:
+        if self.n_samples is not None:
+            self.alphas.append((part.items, alphas_of(part, self.n_samples)))
         data, indices, indptr = (part.arrays[name] for name in ("data", "indices", "indptr"))
         for row, label in enumerate(part.items.tolist()):
             taken = slice(*indptr[row : row + 2])
@@ -140,6 +172,14 @@ class WeightStack(Stack):
     def _resize(self, size: int) -> None:
         for array in (self.indices, self.data):  # in place: the system moves large arrays without copying them
             array.resize(size, refcheck=False)
+
+    def kept(self) -> sp.csr_array | None:
+        if self.n_samples is None:
+            return None
+        place = np.empty(len(self.twins), np.int64)
+        items = np.concatenate([items for items, _ in self.alphas])
+        place[items] = np.arange(len(items))
+        return stack_rows([alphas for _, alphas in self.alphas], place[self.twins])
 
     def model(self) -> LinearModel | ShardedModel:
         if self.shelf is None or not self.shards:

@@ -8,14 +8,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel
+from longtail.methods.forecast import Forecast
 from longtail.methods.one_vs_all import dual, newton, starts
 from longtail.methods.one_vs_all.first_rows import rare_features
+from longtail.methods.one_vs_all.forecast import of_labels
 from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins
 from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
 from longtail.methods.one_vs_all.panel import by_frequency, panel_type
 from longtail.methods.one_vs_all.parts import WeightStack
-from longtail.methods.problem import Block, Part, Problem
+from longtail.methods.problem import NO_EXTRAS, Block, Extras, Part, Problem
 from longtail.parallel import Work
 
 
@@ -31,11 +33,21 @@ class OneVsAllProblem(OneVsAllData, Problem):
     unit = "label"
 
     def __init__(
-        self, X: Features, Y: sp.csr_array, *, start: str, block_size: int | None, seed: int, **parameters: Any
+        self,
+        X: Features,
+        Y: sp.csr_array,
+        *,
+        start: str,
+        block_size: int | None,
+        seed: int,
+        extras: Extras = NO_EXTRAS,
+        **parameters: Any,
     ) -> None:
-        super().__init__(X, Y, **parameters)
-        self.twins = first_twins(self.positives)
-        self.labels = np.unique(self.twins)
+        super().__init__(X, Y, extras=extras, **parameters)
+        self.kept = extras.kept
+        kept = np.empty(0, np.int64) if self.kept is None else self.kept.items
+        self.twins = first_twins(self.positives, kept)
+        self.labels = np.setdiff1d(self.twins, kept)  # in rising order, each once
         self.start = starts.make(start, self)
         self.first = self.start.scores(self) if self.solver == "dual" else None
         if self.first is not None:
@@ -44,23 +56,26 @@ class OneVsAllProblem(OneVsAllData, Problem):
             self.rare_features = rare_features(self.X_by_frequency, self.n_features) if rare else None
             self.panel_type = panel_type(self.X, self.positives, self.C, self.tol)
         self.parent = np.full(self.n_labels, ROOT)
-        if self.start.begins_at_parent:
+        if self.start.begins_at_parent and len(self.labels):
             self.parent = label_tree(self.positives, self.n_samples, self.labels)
         usual = (dual if self.solver == "dual" else newton).block_labels(self.pass_work)
         self.block_size = usual if block_size is None else block_size
         weight = np.unique(self.positives.weight)
         self.settings = {
-            **parameters,
+            **{name: value for name, value in parameters.items() if value is not None},
             "solver": self.solver,
             "start": starts.text(start, self.start),
             "positive_weight": float(weight[0]) if len(weight) == 1 else "one per label",
             "tol": self.tol,
             "block_size": self.block_size,
             "seed": seed,
+            **({} if extras.sample_weight is None else {"sample_weight": "one per row"}),
         }
 
     def blocks(self) -> list[Block]:
         """Return ranges of labels, or whole subtrees if labels start at the solution of their parent."""
+        if not len(self.labels):
+            return []
         if self.solver == "newton":
             pieces = subtree_blocks(self.labels, self.parent, self.block_size)
         else:  # frequent labels come first, so that lanes finish together
@@ -72,11 +87,17 @@ class OneVsAllProblem(OneVsAllData, Problem):
 
     def solve(self, block: Block, work: Work) -> Part:
         if self.first is None:
-            return newton.solve(self, block, work, start=self.start, tol=self.tol)
+            return newton.solve(self, block, work, start=self.start, tol=self.tol, trace=self.trace)
         return dual.solve(self, self.first, block, work)
 
     def stack(self) -> WeightStack:
-        return WeightStack(self.twins, self.n_features, self.X.bias)
+        return WeightStack(self.twins, self.n_features, self.X.bias, self.kept_samples)
 
     def item_of(self) -> np.ndarray:
         return self.twins
+
+    def earlier(self) -> list[Part]:
+        return [] if self.kept is None else [self.kept]
+
+    def forecast(self, X: Features, Y: sp.csr_array, n_threads: int) -> Forecast:
+        return of_labels(self, n_threads)

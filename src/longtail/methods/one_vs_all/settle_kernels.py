@@ -6,9 +6,6 @@ Contract: all buffers come from lanes.py. See dual.py.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from longtail.compiled import kernel
 
@@ -18,37 +15,38 @@ MAX_ROUNDS = 12
 ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
 
 
-@intrinsic
-def from_panel(typing_context, weight):
-    """A weight of the panel, in half precision (uint16) or float32, as float32."""
-    signature = types.float32(weight)
-
-    def generate(context, builder, signature, args):
-        if signature.args[0] == types.uint16:
-            return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
-        return args[0]
-
-    return signature, generate
-
-
 @kernel
 def close_lane(b, P, gap, solved, prune, lanes, out, k):
-    """Write the label of lane b as entry k of the output, small weights cut, and leave the lane empty."""
-    at = out.ends[k]
-    features, weight = lanes.features[b], lanes.bias_weight[b]
+    """Write the label of lane b as entry k of the output, small weights cut, and leave the lane and its panel empty."""
+    at, n_free = out.ends[k], lanes.n_free[0]
+    features, weight, users, line_of = lanes.features[b], lanes.bias_weight[b], lanes.users, lanes.line_of
     for f in range(lanes.n_features[b]):
-        value = from_panel(lanes.panel[lanes.line_of[features[f]], b])
+        feature = features[f]
+        line, value = line_of[feature], lanes.weights[b, 1 + f]
+        lanes.panel[line, b] = 0
+        users[feature] -= np.uint8(1)
+        if users[feature] == 0:
+            lanes.free[n_free], line_of[feature] = line, 0
+            n_free += 1
         if abs(value) >= prune and value != 0.0:
-            out.indices[at], out.data[at] = features[f], value
+            out.indices[at], out.data[at] = feature, value
             at += 1
+    lanes.n_features[b], lanes.n_weights[b], lanes.n_free[0] = 0, 0, n_free
     if abs(weight) >= prune and weight != 0.0:  # it is zero without a bias feature
         out.indices[at], out.data[at] = len(lanes.line_of), weight
         at += 1
     active, others = 0, ~(np.uint32(1) << np.uint32(b))
-    for r in range(lanes.first[b], lanes.first[b] + lanes.n_rows[b]):
-        active += lanes.alpha[r] > 0.0
-        lanes.member[lanes.rows[r]] &= others
-        lanes.positive[lanes.rows[r]] &= others
+    for r in range(lanes.n_rows[b]):
+        i, alpha = lanes.rows[lanes.first[b] + r], lanes.alpha[lanes.first[b] + r]
+        lanes.member[i] &= others
+        lanes.positive[i] &= others
+        if alpha > 0.0:
+            if out.keeps_alphas:
+                to = out.alpha_ends[k] + active
+                out.alpha_rows[to], out.alpha[to] = i, alpha if r < lanes.n_positive[b] else -alpha
+            active += 1
+    if out.keeps_alphas:
+        out.alpha_ends[k + 1] = out.alpha_ends[k] + active
     out.ends[k + 1], out.order[k] = at, lanes.position[b]
     out.status[k], out.n_iter[k] = SOLVED if solved else GAVE_UP, lanes.rounds[b]
     out.figures[k, 0] = P

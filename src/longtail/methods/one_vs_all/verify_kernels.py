@@ -17,11 +17,13 @@ from longtail.compiled import kernel
 
 LABEL_LANES = 32  # labels that share a pass over X
 DENSE_ROWS = 2  # dense rows scored together
+WIDE = 65_536  # features: with more, the panel outgrows the second-level cache
+FETCH_AHEAD = 64  # nonzeros by which lines of such a panel are fetched ahead
 
 
 @intrinsic
 def score_lanes(
-    typing_context, X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out
+    typing_context, X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out, ahead
 ):
     """The scores of one row for 32 labels, whose weights lie interleaved: one line of the panel per nonzero.
 
@@ -29,10 +31,11 @@ def score_lanes(
     out = max(0, 1 - y z), y being +1 in the lanes whose bit is set in `positive`, else -1;
     loss += out^2 where y is -1 (NaN stays NaN); returns, as bits, the lanes where out > tau.
     Written in LLVM, because Numba unrolls such a short loop and then fails to vectorise it. Even and odd nonzeros have
-    a sum each, because an addition to a single sum would wait for the one before.
+    a sum each, because an addition to a single sum would wait for the one before. Unless `ahead` is None, every nonzero
+    fetches the line of the nonzero `ahead` places later into the cache: Numba compiles one version for each kind.
     """
     signature = types.int64(
-        X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out
+        X_data, X_indices, start, end, line_of, panel, base, factor, offset, positive, tau, loss, out, ahead
     )
 
     def generate(context, builder, signature, args):
@@ -59,13 +62,26 @@ def score_lanes(
             return builder.shuffle_vector(first, nothing, ir.Constant(zeros, [0] * LABEL_LANES))
 
         data, indices, lines, weights = pointer(0), pointer(1), pointer(4), pointer(5)
+        n_entries = context.make_array(signature.args[1])(context, builder, args[1]).nitems
         zero, one, two = ir.Constant(vector, [0.0] * LABEL_LANES), integer(1), integer(2)
 
-        def add_nonzero(p, total):
-            x = builder.load(builder.gep(data, [p]))
+        def line_at(p):
             j = builder.zext(builder.load(builder.gep(indices, [p])), integer)
             line = builder.zext(builder.load(builder.gep(lines, [j])), integer)
-            address = builder.gep(weights, [builder.mul(line, integer(LABEL_LANES))])
+            return builder.gep(weights, [builder.mul(line, integer(LABEL_LANES))])
+
+        def fetch(p):
+            anything, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+            kind = ir.FunctionType(ir.VoidType(), [anything, number, number, number])
+            instruction = builder.module.declare_intrinsic("llvm.prefetch", [anything], kind)
+            inside = builder.select(builder.icmp_unsigned("<", p, n_entries), p, args[2])
+            address = builder.bitcast(line_at(inside), anything)
+            builder.call(instruction, [address, number(0), number(3), number(1)])  # to read, into all levels, data
+
+        def add_nonzero(p, total):
+            if signature.args[13] != types.none:
+                fetch(builder.add(p, args[13]))
+            x, address = builder.load(builder.gep(data, [p])), line_at(p)
             if is_half:
                 lanes = builder.fpext(builder.load(lanes_at(address, halves), align=2), vector)
             else:
@@ -234,12 +250,18 @@ def keep_best(all_found, all_slack, start, count, keep, scratch):
     return kept, limit
 
 
+def fetch_ahead(n_features: int, *, is_dense: bool) -> np.uint64 | None:
+    """How many nonzeros ahead a pass fetches the lines of the panel, or None where these stay in cache anyway."""
+    return None if is_dense or n_features <= WIDE else np.uint64(FETCH_AHEAD)
+
+
 @kernel
-def verify(X, base, lanes, values):
+def verify(X, base, lanes, values, ahead):
     """One pass over all rows, for all lanes b.
 
     loss[b] is the sum of max(0, 1 + z_i)^2 over the negatives. found[2 first[b] :] are the rows outside the working set
-    whose slack is above tau[b]; where these are more than want[b], the rows of largest slack.
+    whose slack is above tau[b]; where these are more than want[b], the rows of largest slack. `ahead` as `fetch_ahead`
+    gives it.
     """
     part = np.zeros(LABEL_LANES, np.float32)
     slack = np.empty(LABEL_LANES, np.float32)
@@ -261,7 +283,7 @@ def verify(X, base, lanes, values):
             end = start
         bits = score_lanes(
             X.data, X.indices, start, end, lanes.line_of, lanes.panel, base[i], lanes.factor, offset, lanes.positive[i],
-            lanes.tau, part, slack,
+            lanes.tau, part, slack, ahead,
         )  # fmt: skip
         bits &= ~np.int64(lanes.member[i])
         while bits:

@@ -68,8 +68,8 @@ class PDSparse(ExtremeClassifier):
         Whether the model is also trained on the held-out rows at the end. False keeps the weights of the best pass, as
         in the paper.
     batch_size : int, default=256
-        Number of rows that are processed together, so that threads can share the work. There are at least 64 batches in
-        a pass. 1 is the algorithm of the paper, which is slower and uses one thread.
+        Number of rows that are searched together, with the weights from before the batch, so that threads can share
+        the searches. There are at least 64 batches in a pass. 1 is the algorithm of the paper, which uses one thread.
     bias : float, default=0.0
         Value of a constant feature that is added to every row. 0 adds none, as in the paper.
     normalize : bool, default=False

@@ -15,22 +15,11 @@ once, in random order:
     2. Update: the row's variables of active labels move to the minimum of (21), by a projection.          (22)
     3. Negative labels whose variable is zero leave the active set; v and w follow.                        (23)
 
-Differs from the paper: rows are processed in mini-batches, so that threads can share the work. Let W be the weights
-from before a batch B, and D_k the changes of alpha_k in it. Because prox is 1-Lipschitz,
-
-    G(A + D) <= G(A) + sum_i <W'x_i + e_i, d_i> + 1/2 sum_k |X_B' D_k|^2,    e_ik = 1 for negative k, otherwise 0,
-
-and both sides are equal for D = 0. A batch lowers the right side, one row after the other:
-
-    1. Threads search, and score the active labels, row by row: both read W.
-    2. One thread updates the rows in their order. It adds the changes by earlier rows, sum_s d_sk <x_i, x_s>,
-       to the scores. The right side has the curvature |x_i|^2 in the block of row i, so (21) is its exact minimum.
-    3. Threads add the changes to V and W, feature by feature.
-
-So no batch increases G. With batches of one row, this is Algorithm 1. Batches depend on the data alone, and every v is
-summed in the order of the rows, so the number of threads does not change the result. The rule of section 4.4 returns
-more labels from a search when searching takes most of the time. Here it counts operations instead of seconds, for the
-same reason.
+Differs from the paper: rows are processed in mini-batches. The searches of a batch run in parallel and read the weights
+from before the batch. Then the rows are updated one after the other, with fresh scores of their active labels, so no
+update increases G. With batches of one row, this is Algorithm 1. Batches depend on the data alone, so the number of
+threads does not change the result. The rule of section 4.4 returns more labels from a search when searching takes most
+of the time. Here it counts operations instead of seconds, for the same reason.
 
 Symbols: N rows, D features, K labels. A_i, the active set of row i, is `members` of row i, positive labels first.
 """
@@ -40,6 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -47,19 +37,19 @@ import scipy.sparse as sp
 from longtail import parallel
 from longtail.compiled import csr_parts, frozen
 from longtail.matrix import row_squares
-from longtail.methods.pd_sparse import frank_wolfe_kernels, update_kernels
-from longtail.methods.pd_sparse.mini_batch import AlphaMoves, Batch, Columns, Members, Scratch
+from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
-from longtail.methods.pd_sparse.table_kernels import sum_of_alphas
+from longtail.methods.pd_sparse.table_kernels import dual_parts
 from longtail.methods.pd_sparse.weights import WeightTables
-from longtail.methods.state import joined, of, of_generator, set_generator
+from longtail.methods.state import joined, of, of_generator, set_generator, with_room
 
+MEMBER = np.dtype([("label", np.uint32), ("alpha", np.float64)])
 MIN_BATCHES = 64  # least number of batches in a pass, so small data has smaller batches
-RESTORED = 1024  # rows whose alphas are added to V at a time
+SPARE_MEMBERS = 4  # room for negative labels in a row's first active set
 REBUILD = 256  # rows that are visited between two rebuilds of the lists, at least
 SLOT_WORK = 25.0  # visiting a slot takes as long as reading this many entries of lists
-MAX_RETURNED = 64  # labels
+MAX_RETURNED = 64
 
 
 @dataclass(frozen=True)
@@ -113,6 +103,74 @@ class LabelledRows:
         return float(math.ceil(max(1e-9, min(by_weights, entries / (5.0 * self.n_samples)))))
 
 
+class Members(NamedTuple):
+    """The active sets. Row i has held[start[i] : start[i] + size[i]], its positive labels first."""
+
+    held: np.ndarray  # records of MEMBER
+    start: np.ndarray
+    size: np.ndarray
+    room: np.ndarray  # records reserved for each row
+    used: np.ndarray  # (1,) records reserved so far
+    largest: np.ndarray  # (1,) size of the largest set so far
+
+    @classmethod
+    def of(cls, samples: LabelledRows) -> Members:
+        """The positive labels of every row, with alpha = 0."""
+        sizes = samples.n_positive.astype(np.int64)
+        ends = np.concatenate([[0], np.cumsum(sizes + SPARE_MEMBERS)])
+        held = np.zeros(ends[-1] + ends[-1] // 2 + 1024, MEMBER)
+        first = np.repeat(ends[:-1] - np.cumsum(sizes) + sizes, sizes)
+        held["label"][first + np.arange(sizes.sum())] = samples.positives
+        return cls(
+            held=held,
+            start=ends[:-1].astype(np.uint64),
+            size=samples.n_positive.copy(),
+            room=(sizes + SPARE_MEMBERS).astype(np.uint32),
+            used=ends[-1:].astype(np.uint64),
+            largest=np.array([sizes.max(initial=0)]),
+        )
+
+    def copy(self) -> Members:
+        return Members(*(part.copy() for part in self))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return the arrays without the unused end of `held`. Records are returned as bytes."""
+        return {**self._asdict(), "held": self.held[: int(self.used[0])].view(np.uint8)}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, np.ndarray]) -> Members:
+        """Rebuild the members from a `state`."""
+        arrays = {name: state[name].copy() for name in cls._fields}
+        arrays["held"] = with_room(arrays["held"].view(MEMBER), 1024)
+        return cls(**arrays)
+
+
+class RowScratch(NamedTuple):
+    """Working space for the update of one row: arrays over its active labels."""
+
+    labels: np.ndarray
+    alpha: np.ndarray
+    z: np.ndarray
+    values: np.ndarray
+    order: np.ndarray
+    solved: np.ndarray
+    moved: np.ndarray
+    work: np.ndarray  # (1,)
+
+    @classmethod
+    def of(cls, size: int) -> RowScratch:
+        return cls(
+            labels=np.zeros(size, np.uint32),
+            alpha=np.zeros(size),
+            z=np.zeros(size),
+            values=np.zeros(size),
+            order=np.zeros(size, np.int64),
+            solved=np.zeros(size),
+            moved=np.zeros(size, np.uint32),
+            work=np.zeros(1),
+        )
+
+
 @dataclass(frozen=True)
 class Point:
     """A point of training: the parameters and the active sets, which determine the weights."""
@@ -131,19 +189,16 @@ class FrankWolfe:
         search: Search,
         rng: np.random.Generator,
         team: parallel.Team,
-        batch_size: int = 256,
+        batch_size: int,
     ) -> None:
         self.samples = samples
         self.search = search
         self.rng = rng
         self.team = team
-        self.batch_size = batch_size
-        self.lengths = np.diff(samples.X[2].view(np.int64))
-        widest = int(self.lengths.max(initial=0))
+        self.batch_size = batch_size  # rows searched at a time, at most
+        widest = int(np.diff(samples.X[2].view(np.int64)).max(initial=0))
         self.scores = [np.zeros(samples.n_labels, np.float32) for _ in range(team.size)]  # one buffer per thread
         self.factors = [np.empty(widest, np.float32) for _ in range(team.size)]
-        self._space: tuple[Batch, AlphaMoves, Scratch] | None = None
-        self._columns = [Columns.of(samples.n_features, 0) for _ in range(team.size)]
         self.start(1.0, 0.0)
 
     def start(self, C: float, lam: float) -> None:
@@ -152,7 +207,7 @@ class FrankWolfe:
         self.selected = False
         self.C = C
         self.returned = self.search.returned
-        self.members = Members.of(self.samples.n_positive, self.samples.positives)
+        self.members = Members.of(self.samples)
         self.weights = self._no_weights()
         self.set_strength(C, lam)
 
@@ -167,7 +222,7 @@ class FrankWolfe:
         self.C = C
         self.lam = lam
         self.rate = self._rate()
-        self.weights = self.weights.rebuild(lam, self.team)
+        self.weights = self.weights.rebuild(lam)
 
     def _rate(self) -> float:
         return self.samples.sampling_rate(self.C) if self.search.sampled else 1.0
@@ -184,9 +239,9 @@ class FrankWolfe:
         since_rebuild = 0
         for batch in parallel.ranges(len(order), max(1, min(self.batch_size, len(order) // MIN_BATCHES))):
             batch_rows = order[batch.start : batch.stop]
-            searched, updated = self._run_batch(batch_rows, parts[batch.start : batch.stop], np.uint64(seed))
-            searching += searched
-            updating += updated
+            found, work = self._search(batch_rows, parts[batch.start : batch.stop], seed)
+            searching += work
+            updating += self._update(batch_rows, found)
             since_rebuild += len(batch_rows)
             if since_rebuild >= max(self.visits, REBUILD):  # long lists become rows, and zeros leave the lists
                 self._rebuild(since_rebuild)
@@ -197,79 +252,54 @@ class FrankWolfe:
         if searching > 2 * SLOT_WORK * updating and not self.selected:
             self.returned = min(2 * self.returned, MAX_RETURNED)  # section 4.4
 
-    def _run_batch(self, rows: np.ndarray, parts: np.ndarray, seed: np.uint64) -> tuple[float, float]:
-        """Update the rows of a mini-batch. Returns the work of searching and of updating."""
-        batch, moves, scratch = self._space_for(len(rows), int(self.members.largest[0]) + self.returned)
-        found = np.full((len(rows), 0 if self.selected else self.returned), update_kernels.NOWHERE, np.uint32)
-        lam = np.float32(self.lam)
+    def _search(self, rows: np.ndarray, parts: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
+        """Return the labels that the search found for each row, and the work it took."""
+        found = np.full((len(rows), self.returned), kernels.NOWHERE, np.uint32)
+        if self.selected:
+            return found[:, :0], 0.0
 
-        def look(thread: int) -> float:
+        def search(thread: int) -> float:
             share = self._share(len(rows), thread)
-            work = 0.0
-            if not self.selected:
-                work = search_rows(
-                    rows[share], parts[share], self.samples.X, self.members, self.rate, seed, self.weights,
-                    self.scores[thread], self.factors[thread], np.empty(self.returned, np.float32), found[share],
-                )  # fmt: skip
-            update_kernels.score_rows(
-                rows, share.start, share.stop, self.samples.X, found, self.members, lam, self.weights, batch,
-                self._columns_for(rows[share], thread),
+            peaks = np.empty(self.returned, np.float32)
+            work = search_rows(
+                rows[share], parts[share], self.samples.X, self.members, self.rate, np.uint64(seed), self.weights,
+                self.scores[thread], self.factors[thread], peaks, found[share],
             )  # fmt: skip
             return float(work)
 
-        searching = sum(self.team.run(look, range(self.team.size)))
-        self.members.reserve(2 * int(batch.size[: len(rows)].sum()))
-        updating = frank_wolfe_kernels.solve_rows(
-            rows, self.samples.X, self.samples.squares, self.samples.n_positive, self.C, self.weights.part_width,
-            self.members, batch, moves, scratch,
-        )  # fmt: skip
-        self._apply(rows, moves, lam)
-        return searching, float(updating)
+        return found, sum(self.team.run(search, range(self.team.size)))
 
     def _share(self, n_rows: int, thread: int) -> slice:
         """The rows of a batch that a thread processes."""
         return slice(n_rows * thread // self.team.size, n_rows * (thread + 1) // self.team.size)
 
-    def _space_for(self, n_rows: int, width: int) -> tuple[Batch, AlphaMoves, Scratch]:
-        """Arrays for a batch of this many rows with at most `width` active labels each. They are used again."""
-        space = self._space
-        if space is None or space[0].labels.shape[0] < n_rows or space[0].labels.shape[1] < width:
-            width += width // 4
-            scratch = Scratch.of(n_rows, width, self.samples.n_features, self.samples.n_labels)
-            space = self._space = (Batch.of(n_rows, width), AlphaMoves.of(n_rows, n_rows * width), scratch)
-        return space
+    def _update(self, rows: np.ndarray, found: np.ndarray) -> float:
+        """Update the rows one after the other. Returns the work it took."""
+        scratch = self._scratch()
+        done = 0
+        status = -1
+        while status != kernels.DONE:
+            done, status = kernels.update_rows(
+                rows, done, self.samples.X, self.samples.squares, self.samples.n_positive, found, self.C,
+                np.float32(self.lam), self.selected, self.weights, self.members, scratch,
+            )  # fmt: skip
+            self._grow(status)
+        return float(scratch.work[0])
 
-    def _columns_for(self, rows: np.ndarray, thread: int) -> Columns:
-        """Arrays for the entries of these rows. They are used again."""
-        size = int(self.lengths[rows].sum())
-        if len(self._columns[thread].x) < size:
-            self._columns[thread] = Columns.of(self.samples.n_features, size + size // 4)
-        return self._columns[thread]
+    def _scratch(self) -> RowScratch:
+        return RowScratch.of(int(self.members.largest[0]) + self.returned)
 
-    def _apply(self, rows: np.ndarray, moves: AlphaMoves, lam: np.float32) -> None:
-        """Change V and W by the moves of these rows. Threads take groups of shards."""
-        columns = self._columns_for(rows, 0)
-        n_features = update_kernels.by_feature(rows, 0, len(rows), self.samples.X, columns)
-        n_groups = min(update_kernels.SHARDS, 2 * self.team.size if self.team.size > 1 else 1)
-        ends = [update_kernels.SHARDS * group // n_groups for group in range(n_groups + 1)]
-        begun = [0] * n_groups
-
-        def change(group: int) -> tuple[int, int]:
-            begun[group], status, shard = update_kernels.apply_moves(
-                begun[group], n_features, ends[group], ends[group + 1], lam, self.selected, self.weights, moves, columns
-            )
-            return status, shard
-
-        unfinished = list(range(n_groups))
-        while unfinished:
-            ended = dict(zip(unfinished, self.team.run(change, unfinished), strict=True))
-            unfinished = [group for group, (status, _) in ended.items() if status != update_kernels.DONE]
-            for group in unfinished:
-                self.weights.grow(*ended[group])
+    def _grow(self, status: int) -> None:
+        """Enlarge the array that a kernel reported as too small."""
+        if status == kernels.MORE_MEMBERS:
+            held = self.members.held
+            held.resize(len(held) + len(held) // 2 + 2 * len(self._scratch().labels), refcheck=False)
+        elif status != kernels.DONE:
+            self.weights.grow(status)
 
     def _rebuild(self, visited: int) -> None:
         self.visits += visited
-        self.weights = self.weights.rebuild(self.lam, self.team)
+        self.weights = self.weights.rebuild(self.lam)
 
     # --- points of the path ------------------------------------------------------------------------------------------
 
@@ -283,11 +313,12 @@ class FrankWolfe:
         self.C = point.C
         self.weights = self._no_weights()
         rows = np.arange(self.samples.n_samples, dtype=np.uint32)
-        for some in parallel.ranges(len(rows), RESTORED):
-            chosen = rows[some.start : some.stop]
-            moves = AlphaMoves.of(len(chosen), int(self.members.size[chosen].sum()))
-            frank_wolfe_kernels.all_members(chosen, self.weights.part_width, self.members, moves)
-            self._apply(chosen, moves, np.float32(np.inf))
+        scratch = self._scratch()
+        done = 0
+        status = -1
+        while status != kernels.DONE:
+            done, status = kernels.restore_rows(rows, done, self.samples.X, self.weights, self.members, scratch)
+            self._grow(status)
         self.set_strength(point.C, point.lam)
 
     def take_back(self, point: Point, weights: WeightTables) -> None:
@@ -299,7 +330,7 @@ class FrankWolfe:
 
     def select(self) -> None:
         """Keep the weights that are not zero now, and train only these, with lam = 0 (section 4.3)."""
-        self.weights = self.weights.selected(self.lam, self.team)
+        self.weights = self.weights.selected(self.lam)
         self.selected = True
         self.set_strength(self.C, 0.0)
 
@@ -343,10 +374,10 @@ class FrankWolfe:
         return np.argsort(self.samples.number_of)[out]
 
     def W(self) -> sp.csr_array:  # noqa: N802 - the symbol of the paper
-        return self.weights.to_csr(self.lam, self.samples.number_of, self.team)
+        return self.weights.to_csr(self.lam, self.samples.number_of)
 
     def dual(self) -> float:
         """G (14) over all rows. The alphas of an empty row change no weight, so each such row counts with t_i = C."""
+        square, total = dual_parts(self.weights, np.float32(self.lam), self.members)
         empty = int((self.samples.squares[self.samples.with_loss] == 0).sum())
-        square = self.weights.square(self.lam, self.team)
-        return float(0.5 * square - sum_of_alphas(self.members) - self.C * empty)
+        return float(0.5 * square - total - self.C * empty)

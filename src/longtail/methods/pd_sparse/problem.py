@@ -7,24 +7,26 @@ X, Y -> PDSparseProblem (rows with renumbered labels, held-out rows, pairs of C 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail.errors import InputError
+from longtail.methods.forecast import SAMPLE_SHARE
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
-from longtail.methods.pd_sparse.stage_options import PathStage, PostSolve
+from longtail.methods.pd_sparse.stage_options import PROBE_PASSES, PROBE_ROWS, PathStage, PostSolve
 from longtail.methods.pd_sparse.stages import StagedTraining, ValidationRows, pass_figures
 from longtail.methods.problem import Block, CoupledProblem, Part
-from longtail.parallel import Work
+from longtail.parallel import Team, Work
 
 AUTO_C = (1.0, 10.0)
 AUTO_LAM = 0.02  # lam="auto" is this times C
 MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows are too noisy, and more hardly change the choices
 MIN_PASSES, MAX_PASSES = 4, 100
+MIN_PROBE = 500  # rows on which a plan compares the pairs of C and lam
 VISITS = 40_000  # total number of rows to process with max_iter=None
 
 
@@ -81,6 +83,29 @@ class PDSparseProblem(CoupledProblem):
             "seed": parameters.seed,
         }
 
+    def settled(self, n_threads: int) -> PDSparseProblem:
+        """Return the problem with the C and lam that training will choose, found on fewer rows if there are few."""
+        if len(self.pairs) == 1:
+            return self
+        path = self.parameters.path
+        passes = path.passes or PROBE_PASSES  # training every pair in full would take too long
+        visits = SAMPLE_SHARE * self.max_iter * len(self.training)
+        n_rows = max(MIN_PROBE, min(path.rows or PROBE_ROWS, int(visits / passes / len(self.pairs))))
+        with Team(n_threads) as team:
+            training = self._staged(team, Work(n_threads))
+            sample = training.solver.rng.permutation(self.training)[:n_rows]
+            C, lam = training.best_pair(self.pairs, sample, PathStage(n_rows, passes))
+        same = copy(self)
+        same.parameters = self.parameters._replace(C=[C], lam=[lam])
+        return same
+
+    def like(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
+        """Return the problem of these rows. If they are too few to compare the pairs of C and lam, it has the last pair."""
+        parameters = self.parameters._replace(max_iter=self.max_iter)
+        C, lam = self.pairs[-1]
+        single = PDSparseProblem(X, Y, parameters._replace(C=[C], lam=[lam]))
+        return PDSparseProblem(X, Y, parameters) if len(self.pairs) > 1 and single.held_out else single
+
     def _split(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows to train on and the rows to hold out."""
         rows = self.samples.with_loss
@@ -89,28 +114,29 @@ class PDSparseProblem(CoupledProblem):
         held_out = self._rng.permutation(rows)[: size if size >= MIN_HELD_OUT else 0]
         return np.setdiff1d(rows, held_out), np.sort(held_out)
 
+    def _staged(self, team: Team, work: Work) -> StagedTraining:
+        return StagedTraining(
+            FrankWolfe(self.samples, self.search, deepcopy(self._rng), team, self.parameters.batch_size),
+            self.training,
+            self.held_out,
+            max_iter=self.max_iter,
+            may_run_out=self.parameters.max_iter is None,
+            tol=self.parameters.tol,
+            work=work,
+        )
+
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
-            solver = FrankWolfe(self.samples, self.search, deepcopy(self._rng), team, self.parameters.batch_size)
-            training = StagedTraining(
-                solver,
-                self.training,
-                self.held_out,
-                max_iter=self.max_iter,
-                may_run_out=self.parameters.max_iter is None,
-                tol=self.parameters.tol,
-                work=work,
-            )
             how = self.parameters
+            training = self._staged(team, work)
             if how.repeat is None:
                 training.run(self.pairs, how.path, post_solve=how.post_solve, refit=how.refit)
             else:
                 training.run_as_before(self.pairs[0], passes=how.repeat, post_solve=how.post_solve)
-            W = solver.W()
         C, lam = training.chosen
         chosen = {"C": np.array([C]), "lam": np.array([lam]), "post_solved": np.array([training.post_solved], np.uint8)}
         figures = {**chosen, **pass_figures(training.history)}
-        return self.part(W, training.status, training.n_iter, figures)
+        return self.part(training.solver.W(), training.status, training.n_iter, figures)
 
 
 def pairs_to_try(

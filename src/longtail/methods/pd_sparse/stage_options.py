@@ -28,7 +28,10 @@ class PostSolve(NamedTuple):
         return self.when if self.when == "never" else f"{self.when}:passes={self.passes}"
 
 
-def _probe(*, rows: int = 4000, passes: int = 2) -> PathStage:
+PROBE_ROWS, PROBE_PASSES = 4000, 2
+
+
+def _probe(*, rows: int = PROBE_ROWS, passes: int = PROBE_PASSES) -> PathStage:
     return PathStage(rows, passes)
 
 

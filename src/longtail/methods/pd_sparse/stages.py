@@ -27,8 +27,7 @@ import scipy.sparse as sp
 
 from longtail import metrics
 from longtail.matrix import one_label_per_row
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Point
-from longtail.methods.pd_sparse.mini_batch import Members
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Members, Point
 from longtail.methods.pd_sparse.stage_options import PathStage, PostSolve
 from longtail.methods.pd_sparse.weights import WeightTables
 from longtail.methods.state import Arrays, joined, of
@@ -137,7 +136,7 @@ class StagedTraining:
         self._continue(self.work.saved())
         path_visits = (path.passes or self.max_iter) * len(pairs) * len(sample) if len(pairs) > 1 else 0
         self.planned = path_visits + self.max_iter * (1 + from_zero) * n_rows
-        pair = self._best_pair(pairs, sample, path) if len(pairs) > 1 else pairs[0]
+        pair = self.best_pair(pairs, sample, path) if len(pairs) > 1 else pairs[0]
         self.solver.start(*pair)
         if not self.held_out:
             self._train_to_tolerance()
@@ -162,6 +161,7 @@ class StagedTraining:
         if it had one. The earlier fit was on most of the rows."""
         self._continue(self.work.saved())
         self.planned = (passes + post_solve.passes) * len(self.training)
+        self.post_solved = post_solve.when != "never"
         self.solver.start(*pair)
         self._refit(passes, post_solve.passes)
 
@@ -180,9 +180,10 @@ class StagedTraining:
         """The precision on the held-out rows, or NaN if there are none."""
         return self.held_out.precision(self.solver) if self.held_out else np.nan
 
-    def _best_pair(
+    def best_pair(
         self, pairs: Sequence[tuple[float, float]], sample: np.ndarray, path: PathStage
     ) -> tuple[float, float]:
+        """Return the pair with the highest precision on held-out rows after the passes of `path` over `sample`."""
         best = pairs[0]
         best_precision = -1.0
         previous_C = np.nan
@@ -264,7 +265,7 @@ class StagedTraining:
         return helps
 
     def _refit(self, passes: int, post_solve: int) -> None:
-        """Train on all rows: these many passes, and a post-solve of these many."""
+        """Train on all rows: `passes` passes, and a post-solve of `post_solve` passes if that is not 0."""
         rows = np.concatenate([self.training, self.held_out.rows])
         for _ in range(passes):
             self._pass(REFIT, rows)

@@ -1,6 +1,6 @@
-"""Compiled loops over the tables of weights.py, between batches and passes.
+"""Compiled loops over all tables of weights.py, between batches and passes.
 
-w != 0 where |v| > lam, and then w = v -+ lam (15). `low` and `high` are a range of features.
+w != 0 where |v| > lam, and then w = v -+ lam (15).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def shrunk(slot, lam):
 
 
 @kernel
-def count_nonzeros(weights, lam, low, high, out):
+def count_nonzeros(weights, lam, out):
     """out[j, part] = the number of labels of the part with w != 0."""
     slots = weights.slots
-    out[low:high] = 0
-    for j in range(low, high):
+    out[:] = 0
+    for j in range(len(weights.start)):
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
             if shrunk(slots[slot], lam) != np.float32(0.0):
@@ -35,11 +35,11 @@ def count_nonzeros(weights, lam, low, high, out):
 
 
 @kernel
-def fill_lists(weights, lam, low, high):
+def fill_lists(weights, lam):
     """Fill lists and rows from the tables. They are empty before, and have enough room."""
     slots = weights.slots
     entries = weights.entries
-    for j in range(low, high):
+    for j in range(len(weights.start)):
         start = weights.start[j]
         row = weights.row_of[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
@@ -95,22 +95,16 @@ def list_weights(weights, lam, features, labels, values):
 
 
 @kernel
-def sum_of_squares(weights, lam, low, high):
-    """The sum of w^2: twice the first term of the dual objective (14)."""
+def dual_parts(weights, lam, members):
+    """sum_k |w_k|^2 and the sum of all positive alphas: the two terms of the dual objective (14)."""
+    square = 0.0
     total = 0.0
-    for j in range(low, high):
+    for j in range(len(weights.start)):
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
-            total += np.float64(shrunk(weights.slots[slot], lam)) ** 2
-    return total
-
-
-@kernel
-def sum_of_alphas(members):
-    """The sum of all positive alphas: the second term of the dual objective (14), with the other sign."""
-    total = 0.0
+            square += np.float64(shrunk(weights.slots[slot], lam)) ** 2
     for i in range(len(members.start)):
         first = members.start[i]
         for at in range(first, first + np.uint64(members.size[i])):
             total += max(members.held[at].alpha, 0.0)
-    return total
+    return square, total

@@ -11,8 +11,7 @@ Sections 4.1 and 4.2 of the paper, laid out for compiled loops. Everything lives
     rows     If more than 1 / ROW_SHARE of the labels have a weight for a feature, the feature stores w of all labels in
              a row instead of a list. Rows are added with vector instructions.
 
-Memory is proportional to the nonzeros of V. Features are divided into shards. Each shard has its own space for new
-tables and lists, at the ends of the arrays, so that threads can change different shards at the same time.
+Memory is proportional to the nonzeros of V.
 """
 
 from __future__ import annotations
@@ -23,17 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import parallel
+from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from longtail.methods.pd_sparse import table_kernels
-from longtail.methods.pd_sparse import update_kernels as kernels
+from longtail.methods.state import with_room
 
 SLOT = np.dtype([("label", np.uint32), ("v", np.float32), ("at", np.uint32)])
 ENTRY = np.dtype([("label", np.uint32), ("w", np.float32)])
 FIRST_SLOTS = 4  # slots of a feature's first table
 SIZES = 33  # tables have 2^0 to 2^32 slots
 ROW_SHARE = 8
-SPARE = 1 << 16  # records that an array has in reserve
-FEATURE_RANGES = 32  # ranges of features that threads share
+SPARE = 1 << 16  # an array grows by at least this many records
 
 
 class WeightTables(NamedTuple):
@@ -43,8 +41,8 @@ class WeightTables(NamedTuple):
     start: np.ndarray  # (D,) first slot of a feature's table
     mask: np.ndarray  # (D,) number of slots of the table, minus one
     filled: np.ndarray  # (D,) number of labels in the table
-    free: np.ndarray  # (SHARDS, SIZES) the first unused table of a size; its first slot gives the next unused table
-    room: np.ndarray  # (SHARDS, 4) unused slots from .. to, unused entries from .. to
+    free: np.ndarray  # (SIZES,) for each size, the first unused table; its first slot gives the next unused table
+    used: np.ndarray  # (2,) slots and entries reserved so far
     entries: np.ndarray
     list_start: np.ndarray  # (D, parts)
     list_size: np.ndarray
@@ -69,8 +67,8 @@ class WeightTables(NamedTuple):
             start=starts[:-1].astype(np.uint64),
             mask=(sizes - 1).astype(np.uint32),
             filled=np.zeros(n_features, np.uint32),
-            free=np.full((kernels.SHARDS, SIZES), kernels.NO_TABLE, np.uint64),
-            room=np.hstack([shares_of(starts[-1], len(slots)), shares_of(0, SPARE)]),
+            free=np.full(SIZES, kernels.NO_TABLE, np.uint64),
+            used=np.array([starts[-1], 0], np.uint64),
             entries=np.empty(SPARE, ENTRY),
             list_start=np.zeros((n_features, parts), np.uint64),
             list_size=np.zeros((n_features, parts), np.uint32),
@@ -90,62 +88,42 @@ class WeightTables(NamedTuple):
         """Number of w != 0 at the last `rebuild`."""
         return int(self.list_size.sum()) + int(np.count_nonzero(self.rows))
 
-    @property
-    def feature_ranges(self) -> list[range]:
-        """All features, in ranges that depend on the data alone."""
-        return parallel.ranges(len(self.start), -(-len(self.start) // FEATURE_RANGES))
-
-    def nonzeros(self, lam: float, team: parallel.Team) -> np.ndarray:
+    def nonzeros(self, lam: float) -> np.ndarray:
         """Number of labels with w != 0, by feature and part."""
         counts = np.empty_like(self.list_size)
-        team.run(
-            lambda some: table_kernels.count_nonzeros(self, np.float32(lam), some.start, some.stop, counts),
-            self.feature_ranges,
-        )
+        table_kernels.count_nonzeros(self, np.float32(lam), counts)
         return counts
 
-    def rebuild(self, lam: float, team: parallel.Team) -> WeightTables:
+    def rebuild(self, lam: float) -> WeightTables:
         """The same tables with new lists and rows, for this lam."""
-        counts = self.nonzeros(lam, team)
+        counts = self.nonzeros(lam)
         frequent = np.flatnonzero(counts.sum(axis=1) * ROW_SHARE > self.K)
         row_of = np.full(len(counts), kernels.NOWHERE, np.uint32)
         row_of[frequent] = np.arange(len(frequent))
         counts[frequent] = 0
         room = counts + counts // 4  # spare room, so that few lists have to move
         ends = np.concatenate([[0], np.cumsum(room.ravel(), dtype=np.uint64)])
-        entries = np.empty(int(ends[-1]) + max(SPARE, int(ends[-1]) // 4), ENTRY)
         new = self._replace(
-            entries=entries,
-            room=np.hstack([self.room[:, :2], shares_of(int(ends[-1]), len(entries))]),
+            entries=np.empty(int(ends[-1]) + max(SPARE, int(ends[-1]) // 4), ENTRY),
             list_start=ends[:-1].astype(np.uint64).reshape(counts.shape),
             list_size=np.zeros_like(counts),
             list_room=room,
             row_of=row_of,
             rows=np.zeros((len(frequent), self.K), np.float32),
         )
-        team.run(
-            lambda some: table_kernels.fill_lists(new, np.float32(lam), some.start, some.stop), self.feature_ranges
-        )
+        new.used[1] = ends[-1]
+        table_kernels.fill_lists(new, np.float32(lam))
         return new
 
-    def selected(self, lam: float, team: parallel.Team) -> WeightTables:
+    def selected(self, lam: float) -> WeightTables:
         """Return tables with only the v whose weight is not zero, |v| > lam (section 4.3)."""
-        chosen = WeightTables.empty(len(self.start), self.K, self.n_parts, self.nonzeros(lam, team).sum(axis=1))
+        chosen = WeightTables.empty(len(self.start), self.K, self.n_parts, self.nonzeros(lam).sum(axis=1))
         table_kernels.copy_selected(self, np.float32(lam), chosen)
         return chosen
 
-    def square(self, lam: float, team: parallel.Team) -> float:
-        """The sum of w^2. It is summed by range, so the number of threads does not change it."""
-        return sum(
-            team.run(
-                lambda some: float(table_kernels.sum_of_squares(self, np.float32(lam), some.start, some.stop)),
-                self.feature_ranges,
-            )
-        )
-
-    def to_csr(self, lam: float, number_of: np.ndarray, team: parallel.Team) -> sp.csr_array:
+    def to_csr(self, lam: float, number_of: np.ndarray) -> sp.csr_array:
         """W with a row per label. number_of[k] is the number that label k has in these tables."""
-        total = int(self.nonzeros(lam, team).sum())
+        total = int(self.nonzeros(lam).sum())
         features = np.empty(total, np.int32)
         labels = np.empty(total, np.int32)
         values = np.empty(total, np.float32)
@@ -156,29 +134,23 @@ class WeightTables(NamedTuple):
         return W
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return the arrays. Records are returned as bytes."""
+        """Return the arrays without their unused ends. Records are returned as bytes."""
+        n_slots, n_entries = self.used.tolist()
         arrays = {name: array for name, array in self._asdict().items() if isinstance(array, np.ndarray)}
-        return {**arrays, "slots": self.slots.view(np.uint8), "entries": self.entries.view(np.uint8)}
+        return {
+            **arrays,
+            "slots": self.slots[:n_slots].view(np.uint8),
+            "entries": self.entries[:n_entries].view(np.uint8),
+        }
 
     def restored(self, state: Mapping[str, np.ndarray]) -> WeightTables:
         """Tables with the arrays of a `state`."""
         arrays: dict[str, Any] = {name: array.copy() for name, array in state.items()}
-        arrays["slots"] = arrays["slots"].view(SLOT).copy()
-        arrays["entries"] = arrays["entries"].view(ENTRY).copy()
+        arrays["slots"] = with_room(arrays["slots"].view(SLOT), SPARE)
+        arrays["entries"] = with_room(arrays["entries"].view(ENTRY), SPARE)
         return self._replace(**arrays)
 
-    def grow(self, status: int, shard: int) -> None:
-        """Give a shard more space in the array that a kernel reported as too small. Nothing is copied if the system can
-        remap memory."""
-        array, at = (self.slots, kernels.SLOTS) if status == kernels.MORE_SLOTS else (self.entries, kernels.ENTRIES)
-        end = len(array)
-        if self.room[shard, at + 1] != end:  # another shard has the last space
-            self.room[shard, at] = end
-        array.resize(end + end // 16 + SPARE // 4, refcheck=False)
-        self.room[shard, at + 1] = len(array)
-
-
-def shares_of(start: int, end: int) -> np.ndarray:
-    """The records start .. end, divided among the shards: first and last of each."""
-    borders = np.linspace(start, end, kernels.SHARDS + 1).astype(np.uint64)
-    return np.column_stack([borders[:-1], borders[1:]])
+    def grow(self, status: int) -> None:
+        """Enlarge the array that a kernel reported as too small. Nothing is copied if the system can remap memory."""
+        array = self.slots if status == kernels.MORE_SLOTS else self.entries
+        array.resize(len(array) + len(array) // 4 + SPARE, refcheck=False)

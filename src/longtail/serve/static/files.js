@@ -22,6 +22,7 @@ export function filesView({ model, details }) {
 
   async function take(file) {
     stop?.();
+    zone.classList.add("small");
     if (file.size > MOST) {
       replace(work, error(new Error("This file is too large for a browser. Use: longtail predict MODEL FILE")));
       return;

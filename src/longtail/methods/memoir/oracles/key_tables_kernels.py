@@ -138,7 +138,7 @@ def encode_row(X, i, directions, room):
 
 @kernel
 def nearest_in_tables(X, Y, rows, directions, codes, lines, tables, group, n_groups, room, out):
-    """out[k] = the classes with the codes nearest to that of row rows[k], nearest first, then -1 in unused places.
+    """out[k] = the classes whose codes are nearest to the code of row rows[k], nearest first, then -1 in unused places.
 
     Only classes of the group (c mod n_groups) that share a key with the row and are not its labels take part. Of equal
     distances, the smaller class number comes first, so the order inside the lists does not matter.

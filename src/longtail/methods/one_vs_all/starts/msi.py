@@ -36,7 +36,7 @@ class MeanSeparating(Start):
         self.options = {"s": s, "t": t}
         self.s = s
         self.t = t
-        self.x_mean = frozen(data.x_sum / data.n_samples, np.float64)
+        self.x_mean = frozen(data.x_sum / data.total_weight, np.float64)
 
     def weights(self, data: OneVsAllData, labels: np.ndarray, out: np.ndarray) -> None:
         mean_separating(data.X, data.positives, labels, self.x_mean, self.s, self.t, out)

@@ -7,7 +7,8 @@ here ("strict"). With the squared hinge, this leaves most rows at the kink, as t
 Stopping at eps = eps_0 ("loose") is better, except for the rarest labels (appendix 7.2).
 
 Differs from the paper: eps_0 is `tol`, but at most 0.01. On dense features `tol` is 1 by default, and with eps = 1
-Newton's first point, w = 0, would already count as the solution.
+Newton's first point, w = 0, would already count as the solution. `max_tol` is respected, so with the settings of
+OvA-Primal++, tol = 1 and max_tol = 1e-4, eps is 1e-4. The rule of that paper itself would be eps = 0 here.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def all_negative(data: OneVsAllData, *, strict: bool) -> np.ndarray:
         np.zeros(1, np.int64),
         data.x_sum,
         data.newton_rule(tol if strict else tol * data.n_samples),  # the kernel divides by n
-        kernels.newton_space(data.n_samples, data.D),
+        kernels.newton_space(data.n_samples, data.D, data.sample_weight),
         W,
         kernels.newton_output(1),
     )

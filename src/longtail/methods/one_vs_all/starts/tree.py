@@ -5,7 +5,8 @@ multi-class data, where no row has two labels, these are all labels.
 
 The dual solver does not use the solution of the parent. There, the positives of the parent join the first working set.
 
-Differs from the paper: labels stop by (12), (13), as with every start. The paper has a separate rule.
+Labels stop by `tol` and `max_tol`, as with every start. The stopping rule of this paper is tol = 1, max_tol = 1e-4,
+which `OneVsAll.paper(start="tree")` sets.
 """
 
 from __future__ import annotations

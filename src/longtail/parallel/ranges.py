@@ -1,4 +1,4 @@
-"""Cutting work into blocks. A plan depends on the data and the parameters, never on the number of workers."""
+"""Ranges of items, from which blocks are made. They depend on the data and the parameters, never on the workers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,293 @@
+"""What a problem will take, from a timed sample of its work: CPU time, working memory, and the size of the model.
+
+Every method has its own kind of sample, because a sample must keep what determines the cost:
+
+    one-vs-all   blocks of some labels, on all rows (one_vs_all/forecast.py)
+    mach         some rows for the time, some buckets for the number of weights (mach/forecast.py)
+    pd-sparse,   the first steps for the time, some labels with all their rows for the number of weights (`of_coupled`)
+    memoir
+
+Times are CPU times of the threads that solve the sample, so that other programs on the machine disturb little. The
+first call of a kernel compiles it or loads it from the disk, so every sample begins with a small one that is not timed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from longtail.models.sharded import WEIGHT_BYTES
+from longtail.parallel import Stopped, Work
+
+if TYPE_CHECKING:
+    from longtail.methods.problem import CoupledProblem, Part
+
+SAMPLE_SHARE, SAMPLE_SECONDS = 0.03, 10.0  # a sample takes at most this share of the work, and at most this time;
+MIN_SAMPLE_SECONDS = 0.5  # but less time than this says little, and nobody notices it
+TIMER = 0.10  # how far two timings of the same work may differ
+
+
+class Range(NamedTuple):
+    """An estimate: the likely value, and the values between which the true one should be."""
+
+    low: float
+    likely: float
+    high: float
+
+    @classmethod
+    def around(cls, likely: float, doubt: float) -> Range:
+        """The range from likely / (1 + doubt) to likely (1 + doubt)."""
+        return cls(likely / (1 + doubt), likely, likely * (1 + doubt))
+
+    def times(self, factor: float) -> Range:
+        return Range(*(factor * value for value in self))
+
+    def plus(self, amount: float) -> Range:
+        return Range(*(amount + value for value in self))
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What solving all blocks of a problem will take.
+
+    cpu_seconds : of all threads together
+    busy_threads : how many threads work at a time, on average; never more than there are
+    model_bytes : the weights of the model
+    thread_bytes : the working memory of a thread, or of the only block
+    stack_bytes : what the stack holds while parts arrive, with the model itself
+    sample : the sample in words
+    sample_seconds : CPU seconds of the sample
+    """
+
+    cpu_seconds: Range
+    busy_threads: float
+    model_bytes: Range
+    thread_bytes: float
+    stack_bytes: float
+    sample: str
+    sample_seconds: float
+
+
+@dataclass
+class Stopwatch:
+    """Adds up the CPU time that samples have taken, and decides whether there is time for another one."""
+
+    spent: float = 0.0
+    laps: list[float] = field(default_factory=list)
+
+    @contextmanager
+    def lap(self) -> Iterator[None]:
+        begin = time.thread_time()
+        yield
+        self.laps.append(time.thread_time() - begin)
+        self.spent += self.laps[-1]
+
+    def has_time_for(self, seconds: float, work: float) -> bool:
+        """Whether another sample of `seconds` fits, if all the work takes `work` seconds."""
+        limit = min(SAMPLE_SECONDS, max(MIN_SAMPLE_SECONDS, SAMPLE_SHARE * work))
+        return self.spent + seconds <= limit
+
+
+def allocated(task: Callable[[], object]) -> int:
+    """The largest number of bytes that the arrays of `task` take at a time."""
+    is_tracing = tracemalloc.is_tracing()
+    if not is_tracing:
+        tracemalloc.start(1)
+    try:
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        task()
+        return max(0, tracemalloc.get_traced_memory()[1] - before)
+    finally:
+        if not is_tracing:
+            tracemalloc.stop()
+
+
+def spread(total: int, count: int, offset: float = 0.5) -> np.ndarray:
+    """`count` numbers from 0 to total - 1 at equal distances. The offset, from 0 to 1, shifts them."""
+    return np.unique(((np.arange(count) + offset) * total / max(count, 1)).astype(np.int64))
+
+
+def weights_of_all(labels: np.ndarray, weights: np.ndarray, n_positive: np.ndarray) -> float:
+    """The number of weights of all labels, from the numbers `weights` of some labels.
+
+    Labels with about the same number of positives have about the same number of weights. A label gets the mean of the
+    sampled labels with about as many positives. Between these means, the function is linear.
+    """
+    size = np.log2(1 + n_positive)
+    _, at = np.unique(np.round(2 * size[labels]), return_inverse=True)
+    counts = np.bincount(at)
+    means, places = np.bincount(at, weights) / counts, np.bincount(at, size[labels]) / counts
+    return float(np.interp(size[n_positive > 0], places, means).sum())
+
+
+# --- problems of one block -------------------------------------------------------------------------------------------
+
+WARM_ROWS = 50  # rows of the problem that compiles the kernels
+FIRST_LABELS = 64  # labels of the first sample; each further sample has twice as many
+MIN_LABELS = 512  # with fewer labels, rows are sampled instead
+MIN_ROWS = 200
+MAX_SHARE = 0.25  # the largest smaller problem
+SMALL_SECONDS = 5.0  # a problem that takes less is not worth more samples than one,
+SMALL_BYTES = 150  # and its memory is small; this much per weight is enough
+PACE = Range(0.75, 1.15, 1.6)  # mean time of a step of training, against the first steps
+WEIGHTS_DOUBT = 0.2
+
+
+def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_threads: int) -> Forecast:
+    """Begin to solve the problem, and stop after a while, for the time. Solve a smaller one to the end, for the size.
+
+    The smaller problem has some of the labels, and all rows that have one of them. A label keeps all its rows, so it
+    gets about as many weights as in the whole problem. The first steps of training take about as long as later ones:
+    lists of weights become longer, but fewer rows violate their margin. PACE is what remains of the difference.
+    """
+    problem.like(X[:WARM_ROWS], Y[:WARM_ROWS]).solve(problem.blocks()[0], Work(n_threads))  # compiles
+    begun = _Begun()
+    part = begun.solve(problem, n_threads)
+    watch = Stopwatch(begun.spent)
+    if part is not None:  # all of it was quick
+        n_weights, sample = Range.around(len(part.arrays["W_data"]), 0.0), "all of the work"
+        working, pace = SMALL_BYTES * n_weights.likely, Range.around(1.0, TIMER)
+    else:
+        sizes = _Sizes(problem, X, Y, n_threads, begun.seconds, watch)
+        n_weights, working, pace = sizes.n_weights, sizes.working_bytes, PACE
+        sample = f"the first {begun.share:.1%} of the work, and {sizes.n_pairs:,} of {Y.nnz:,} pairs of row and label"
+    return Forecast(
+        cpu_seconds=Range(*(begun.seconds * factor for factor in pace)),
+        busy_threads=max(1.0, min(begun.busy, n_threads)),
+        model_bytes=n_weights.times(WEIGHT_BYTES).plus(8 * Y.shape[1]),
+        thread_bytes=working,
+        stack_bytes=0.0,  # the part becomes the model as it is
+        sample=sample,
+        sample_seconds=watch.spent,
+    )
+
+
+class _Sizes:
+    """The number of weights and the working memory, from smaller problems."""
+
+    def __init__(
+        self,
+        problem: CoupledProblem,
+        X: sp.csr_array,
+        Y: sp.csr_array,
+        n_threads: int,
+        seconds: float,
+        watch: Stopwatch,
+    ) -> None:
+        self.X, self.Y, self.n_threads = X, Y, n_threads
+        self.counts = np.bincount(Y.indices, minlength=Y.shape[1])
+        self.order = np.argsort(-self.counts, kind="stable")[: np.count_nonzero(self.counts)]
+        share = min(MAX_SHARE / 4, max(FIRST_LABELS / max(len(self.order), 1), MIN_ROWS / max(X.shape[0], 1)))
+        self.problem, memory = problem, _Memory(0.0, SMALL_BYTES)
+        if seconds > SMALL_SECONDS:
+            with watch.lap():
+                self.problem = problem.settled(n_threads)
+            memory = _Memory.of([share, 4 * share], lambda share: int(self._solved(share)[1].sum()))
+        while True:
+            share *= 2
+            with watch.lap():
+                columns, weights, self.n_pairs = self._solved(share)
+            if 2 * share > MAX_SHARE or not watch.has_time_for(2 * watch.laps[-1], seconds):
+                break
+        likely = float(weights.sum()) * Y.nnz / max(self.n_pairs, 1)
+        if len(self.order) >= MIN_LABELS:
+            likely = weights_of_all(columns, weights, self.counts)
+        self.n_weights = Range.around(likely, WEIGHTS_DOUBT)
+        self.working_bytes = memory.of_weights(likely)
+
+    def _solved(self, share: float) -> tuple[np.ndarray, np.ndarray, int]:
+        """Solve a smaller problem. Return its labels, their numbers of weights, and its number of pairs."""
+        rows, columns = _some(self.Y, self.order, share)
+        some = sp.csr_array(self.Y[rows][:, columns])
+        part = self.problem.like(self.X[rows], some).solve(self.problem.blocks()[0], Work(self.n_threads))
+        return columns, np.diff(part.arrays["W_indptr"]), some.nnz
+
+
+def _some(Y: sp.csr_array, order: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and labels of a sample: this share of the labels in `order` and their rows. If there are few labels, all of
+    them and this share of the rows."""
+    if len(order) < MIN_LABELS:
+        return spread(Y.shape[0], math.ceil(share * Y.shape[0])), np.arange(Y.shape[1])
+    columns = np.sort(order[spread(len(order), math.ceil(share * len(order)))])
+    return np.flatnonzero(np.diff(Y[:, columns].indptr)), columns
+
+
+class _Memory(NamedTuple):
+    """Working memory as a function of the weights: something for every feature, and something for every weight."""
+
+    fixed: float
+    per_weight: float
+
+    @classmethod
+    def of(cls, shares: list[float], solve: Callable[[float], int]) -> _Memory:
+        """Measure the memory of `solve`, which returns the number of weights, for a small and a larger share."""
+        weights: list[int] = []
+        used = [allocated(lambda share=share: weights.append(solve(share))) for share in shares]  # type: ignore[misc]
+        more = weights[1] - weights[0]
+        per_weight = max(0.0, (used[1] - used[0]) / more) if more > 0 else used[1] / max(weights[1], 1)
+        return cls(max(0.0, used[1] - per_weight * weights[1]), per_weight)
+
+    def of_weights(self, n_weights: float) -> float:
+        return self.fixed + self.per_weight * n_weights
+
+
+class _Begun:
+    """Receives the progress of a block, and stops it when the sample is long enough.
+
+    `seconds` is the CPU time of all of the block, at the pace of what was done.
+    """
+
+    def __init__(self) -> None:
+        self.begin = self.clock = _process_clock()
+        self.share = 0.0
+        self.first: tuple[float, float] | None = None  # share and CPU seconds of the first report
+
+    def report(self, share: float) -> None:
+        self.clock, self.share = _process_clock(), share
+        if self.first is None:
+            self.first = share, self.spent
+        elif self.spent >= min(SAMPLE_SECONDS, max(MIN_SAMPLE_SECONDS, SAMPLE_SHARE * self.seconds)) / 3:
+            raise Stopped
+
+    def solve(self, problem: CoupledProblem, n_threads: int) -> Part | None:
+        """Begin the problem. Return its part if it was solved before the sample was long enough."""
+        try:
+            part = problem.solve(problem.blocks()[0], Work(n_threads, self.report))
+        except Stopped:
+            return None
+        self.clock, self.share = _process_clock(), 1.0
+        return part
+
+    @property
+    def spent(self) -> float:
+        return self.clock.cpu - self.begin.cpu
+
+    @property
+    def busy(self) -> float:
+        """How many threads worked at a time."""
+        return self.spent / max(self.clock.wall - self.begin.wall, 1e-9)
+
+    @property
+    def seconds(self) -> float:
+        share, before = self.first or (0.0, 0.0)
+        if self.share >= 1.0 or self.share <= share:
+            return self.spent
+        return before + (self.spent - before) * (1.0 - share) / (self.share - share)
+
+
+class _Clock(NamedTuple):
+    cpu: float
+    wall: float
+
+
+def _process_clock() -> _Clock:
+    return _Clock(time.process_time(), time.perf_counter())

@@ -1,0 +1,128 @@
+"""Dense weights of a linear model: one weight per label for each of some features, and the index that uses them.
+
+The features of an embedding have a weight for every label. A plain array takes 2 or 4 bytes per weight, where a sparse
+matrix and its inverted index take 16. Weights are kept in half precision if they fit into its range. Nothing is lost
+where the solver itself rounds them (methods/one_vs_all/panel.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from longtail.compiled import frozen
+from longtail.errors import InputError
+from longtail.hybrid import HybridRows
+from longtail.models.batch import Batch, PlainBatch
+from longtail.models.dense_kernels import PANEL_LABELS, add_products, pair_products
+from longtail.models.index import Base, InvertedIndex
+from longtail.topk import TopK
+
+LARGEST_HALF = 65504.0
+CHUNK_BYTES = 8 << 20  # products of the rows that are scored together
+
+
+@dataclass(frozen=True, eq=False)
+class DenseWeights:
+    """The weights of the dense features.
+
+    weights : array of shape (n_labels, n_dense), float16 or float32
+    columns : the numbers of the dense features, in increasing order
+    """
+
+    weights: np.ndarray
+    columns: np.ndarray
+
+    def __post_init__(self) -> None:
+        if self.weights.ndim != 2 or self.weights.dtype not in (np.float16, np.float32):
+            raise InputError("dense weights are an array of shape (n_labels, n_dense), float16 or float32")
+        if self.columns.shape != (self.weights.shape[1],) or (np.diff(self.columns) <= 0).any():
+            raise InputError("dense weights need one column number for each dense feature, in increasing order")
+
+    @classmethod
+    def of(cls, weights: np.ndarray, columns: np.ndarray) -> DenseWeights:
+        """Weights in half precision if all of them fit into its range, and otherwise in float32."""
+        fits = np.abs(weights).max(initial=0.0) <= LARGEST_HALF
+        return cls(weights.astype(np.float16 if fits else np.float32), np.asarray(columns, np.int64))
+
+    @staticmethod
+    def stack(parts: Sequence[DenseWeights | None]) -> DenseWeights | None:
+        """The weights of the labels of all parts, in their order; None if no part has any."""
+        given = [part for part in parts if part is not None]
+        if not given:
+            return None
+        if len(given) < len(parts) or any(not np.array_equal(part.columns, given[0].columns) for part in given):
+            raise InputError("models to be stacked differ in their dense features")
+        return DenseWeights(np.concatenate([part.weights for part in given]), given[0].columns)
+
+    @property
+    def n_dense(self) -> int:
+        return int(self.weights.shape[1])
+
+    def __getitem__(self, labels: slice | np.ndarray) -> DenseWeights:
+        """The weights of some labels."""
+        return DenseWeights(self.weights[labels], self.columns)
+
+    @cached_property
+    def panels(self) -> np.ndarray:
+        """The weights in the form of the kernels: of shape (panels, n_dense, 32), float16 as its bits."""
+        n_labels, n_dense = self.weights.shape
+        n_panels = 2 * -(-n_labels // (2 * PANEL_LABELS))  # as many labels as the codes of the index have
+        padded = np.zeros((n_panels * PANEL_LABELS, n_dense), self.weights.dtype)
+        padded[:n_labels] = self.weights
+        panels = padded.reshape(n_panels, PANEL_LABELS, n_dense).transpose(0, 2, 1)
+        bits = np.uint16 if self.weights.dtype == np.float16 else np.float32
+        return frozen(np.ascontiguousarray(panels).view(bits), bits)
+
+
+@dataclass(frozen=True)
+class HybridIndex:
+    """The index of a model with sparse and dense weights. Its rows are HybridRows with the model's dense features.
+
+    The product of the dense part is the base of a row's scores, and the inverted index adds the sparse part.
+    """
+
+    sparse: InvertedIndex
+    dense: DenseWeights
+
+    def top(self, X: HybridRows, k: int) -> TopK:
+        """The `min(k, n_labels)` best labels of every row of X."""
+        found = [self.sparse.top(part.sparse, k, self._base(part)) for part in self._chunks(X)]
+        if len(found) == 1:
+            return found[0]
+        return TopK(np.concatenate([top.labels for top in found]), np.concatenate([top.scores for top in found]))
+
+    def above(self, X: HybridRows, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+        """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
+        found = [self.sparse.above(part.sparse, threshold, self._base(part)) for part in self._chunks(X)]
+        counts = np.concatenate([np.diff(ends) for _, ends in found])
+        return np.concatenate([labels for labels, _ in found]), np.concatenate([[0], np.cumsum(counts)])
+
+    def pairs(self, X: HybridRows, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """The scores of some pairs of a row and a label."""
+        bases = np.empty(len(labels), np.float32)
+        numbers = frozen(rows, np.int64), frozen(labels, np.int64)
+        pair_products(_rows(X), self.dense.panels, self.sparse.bias_scores, *numbers, bases)
+        return self.sparse.pairs(X.sparse, rows, labels, bases)
+
+    def batch(self, X: HybridRows) -> Batch:
+        """These rows, to be searched and scored."""
+        return PlainBatch(self, X)
+
+    def _chunks(self, X: HybridRows) -> list[HybridRows]:
+        """X in pieces whose products stay in the cache."""
+        size = max(2, CHUNK_BYTES // (4 * len(self.sparse.bias_scores) or 4))
+        return [X] if X.shape[0] <= size else [X[start : start + size] for start in range(0, X.shape[0], size)]
+
+    def _base(self, X: HybridRows) -> Base:
+        scores = np.empty((X.shape[0], len(self.sparse.bias_scores)), np.float32)
+        peaks = np.empty(X.shape[0], np.float32)
+        add_products(_rows(X), self.dense.panels, self.sparse.bias_scores, scores, peaks)
+        return scores, peaks
+
+
+def _rows(X: HybridRows) -> np.ndarray:
+    return frozen(X.dense, np.float32)

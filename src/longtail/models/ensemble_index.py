@@ -1,0 +1,208 @@
+"""The search of an ensemble: the best labels of the members' lists, by the log-odds of models/ensemble.py.
+
+The candidates of a row are the labels in the members' lists of their `depth` best labels. A member that does not list a
+candidate must still score it. Most of these scores are not needed: a label that a member does not list scores at most
+as much as the last label of its list. This bounds the log-odds of every candidate from above, because log-odds rise
+with the score. So first the k candidates with the highest bounds are scored by all members. Of the others, only those
+whose bound reaches the k-th best log-odds are (the threshold algorithm; R. Fagin, A. Lotem, M. Naor, PODS 2001). The
+result is the same as if all members scored all candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from longtail.compiled import frozen
+from longtail.hybrid import Rows
+from longtail.models.base import Model
+from longtail.models.batch import Batch, PairIndex
+from longtail.models.ensemble_kernels import join_lists, weigh
+from longtail.models.rules import SCORES_AT_ONCE, Rules
+from longtail.topk import TopK
+
+SLACK = 1e-9  # bounds are computed in float64; rounding changes them by less than this
+
+
+class Weighed(NamedTuple):
+    """A member's calibrator and weight, for kernels."""
+
+    intercept: float
+    margin: float
+    frequency: float
+    rank: float
+    best: float
+    knots: np.ndarray
+    values: np.ndarray
+    counts: np.ndarray
+    log_scores: bool
+    weight: float
+
+    @classmethod
+    def of(cls, model: Model, weight: float) -> Weighed:
+        c = model.calibrator
+        assert c is not None
+        return cls(
+            **c.coefficients._asdict(),
+            knots=frozen(c.knots, np.float64),
+            values=frozen(c.values, np.float64),
+            counts=frozen(c.counts, np.int64),
+            log_scores=bool(c.log_scores),
+            weight=float(weight),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class EnsembleIndex:
+    """The search for the best labels. Members with weight 0 are left out, unless all have it."""
+
+    members: tuple[Model, ...]
+    weights: np.ndarray
+    intercept: float
+    depth: int
+    rules: Rules | None
+
+    def top(self, X: Rows, k: int) -> TopK:
+        """The k best candidates of every row of X."""
+        return self.candidates(X, max(k, self.depth)).best(k)
+
+    def above(self, X: Rows, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+        """The candidates that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
+        candidates = self.candidates(X, self.depth)
+        candidates.settle(candidates.scores() > threshold - SLACK)
+        labels, scores = candidates.sorted_by_label()
+        chosen = scores > threshold
+        return labels[chosen], np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
+
+    def scores(self, X: Rows, labels: np.ndarray) -> np.ndarray:
+        """The scores of these labels, which need not be candidates, for every row: (rows, labels) float32."""
+        scores = np.empty((X.shape[0], len(labels)), np.float32)
+        size = max(1, SCORES_AT_ONCE // (len(self.members) * self.members[0].n_labels))
+        for start in range(0, X.shape[0], size):
+            candidates = self.candidates(X[start : start + size], self.depth)
+            scores[start : start + size] = candidates.scores_of(labels)
+        return scores
+
+    def candidates(self, X: Rows, depth: int) -> Candidates:
+        """The candidates of every row of X."""
+        used = [m for m, weight in enumerate(self.weights) if weight > 0] or range(len(self.members))
+        members = [self.members[m] for m in used]
+        batches = []
+        forms = {}  # members with the same form of rows share them
+        for member in members:
+            form = member.normalize, member.dense_columns is None
+            if form not in forms:
+                forms[form] = member._rows(X)
+            batches.append(cast(PairIndex, member.index).batch(forms[form]))
+        depth = min(depth, self.members[0].n_labels if self.rules is None else self.rules.n_allowed)
+        lists = [batch.top(depth) for batch in batches]
+        weighed = [Weighed.of(member, self.weights[m]) for member, m in zip(members, used, strict=True)]
+        offsets = None if self.rules is None else self.rules.offsets
+        return Candidates(lists, batches, weighed, self.intercept, offsets)
+
+
+class Candidates:
+    """The candidates of some rows, whose log-odds are bounds until they are settled.
+
+    labels : (rows, c) int32, -1 after the last candidate of a row
+    ranks, found : (members, rows, c), rank and score of each candidate for each member, as `join_lists` defines them
+    terms : (members, rows, c), weight times log-odds
+    settled : (rows, c), whether all members scored the candidate
+    """
+
+    def __init__(
+        self,
+        lists: list[TopK],
+        batches: list[Batch],
+        weighed: list[Weighed],
+        intercept: float,
+        offsets: np.ndarray | None,
+    ) -> None:
+        self.batches = batches
+        self.weighed = weighed
+        self.intercept = intercept
+        self.offsets = offsets
+        labels = np.stack([top.labels for top in lists])
+        values = np.stack([top.scores for top in lists])
+        n_members, n, self.k = labels.shape
+        width = n_members * self.k
+        self.labels = np.full((n, width), -1, np.int32)
+        self.ranks = np.empty((n_members, n, width), np.int32)
+        self.found = np.empty((n_members, n, width), np.float32)
+        place = np.full(len(weighed[0].counts), -1, np.int32)
+        join_lists(labels, values, place, self.labels, self.ranks, self.found)
+        width = int((self.labels >= 0).sum(axis=1).max(initial=self.k))
+        self.labels = np.ascontiguousarray(self.labels[:, :width])
+        self.ranks = np.ascontiguousarray(self.ranks[:, :, :width])
+        self.found = np.ascontiguousarray(self.found[:, :, :width])
+        self.best_scores = np.ascontiguousarray(values[:, :, 0])
+        there = self.labels >= 0
+        self.settled = ~there | (self.ranks <= self.k).all(axis=0)
+        self.terms = np.zeros(self.found.shape)
+        for m in range(n_members):
+            self._weigh(m, there)
+        self.base = np.where(there, self._base(self.labels), -np.inf)
+
+    def _base(self, labels: np.ndarray) -> np.ndarray:
+        """The part of the score that does not depend on the row."""
+        return np.asarray(self.intercept + (0.0 if self.offsets is None else self.offsets[labels]))
+
+    def _weigh(self, m: int, wanted: np.ndarray) -> None:
+        weigh(self.weighed[m], self.labels, self.found[m], self.ranks[m], self.best_scores[m], wanted, self.terms[m])
+
+    def settle(self, wanted: np.ndarray) -> None:
+        """Let all members score these candidates."""
+        for m, batch in enumerate(self.batches):
+            missing = wanted & ~self.settled & (self.ranks[m] > self.k)
+            rows, _ = np.nonzero(missing)
+            if len(rows):
+                self.found[m][missing] = batch.pairs(rows, self.labels[missing])
+                self._weigh(m, missing)
+        self.settled |= wanted
+
+    def scores(self) -> np.ndarray:
+        """The log-odds of the candidates, or their upper bounds: (rows, c), -inf after the last candidate."""
+        return np.asarray(self.base + self.terms.sum(axis=0))
+
+    def scores_of(self, labels: np.ndarray) -> np.ndarray:
+        """The log-odds of these labels, which need not be candidates, for every row."""
+        n, c = len(self.labels), len(labels)
+        labels = np.ascontiguousarray(np.broadcast_to(labels.astype(np.int32), (n, c)))
+        row = np.repeat(np.arange(n), c)
+        total = self._base(labels) + np.zeros((n, c))
+        here, at = np.nonzero(self.labels >= 0)
+        for m, batch in enumerate(self.batches):
+            ranks = np.full((n, len(self.weighed[m].counts)), self.k + 1, np.int32)
+            ranks[here, self.labels[here, at]] = self.ranks[m][here, at]
+            found = batch.pairs(row, labels.ravel()).reshape(n, c)
+            term = np.empty((n, c))
+            own = np.ascontiguousarray(np.take_along_axis(ranks, labels, axis=1))
+            weigh(self.weighed[m], labels, found, own, self.best_scores[m], np.ones((n, c), bool), term)
+            total += term
+        return total
+
+    def best(self, k: int) -> TopK:
+        """The k best candidates of every row, best first. Candidates with equal scores are in the order of columns."""
+        width = self.labels.shape[1]
+        if k < width:
+            bounds = self.scores()
+            likely = np.zeros(self.labels.shape, bool)
+            np.put_along_axis(likely, np.argpartition(-bounds, k - 1, axis=1)[:, :k], True, axis=1)
+            self.settle(likely)
+            bounds = self.scores()
+            known = np.where(self.settled, bounds, -np.inf)
+            enough = np.partition(known, width - k, axis=1)[:, width - k, None]
+            self.settle(bounds >= enough - SLACK)
+        else:
+            self.settle(self.labels >= 0)
+        labels, scores = self.sorted_by_label()
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        return TopK(np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1))
+
+    def sorted_by_label(self) -> tuple[np.ndarray, np.ndarray]:
+        """Labels in the order of columns, and their scores as float32; -inf for those that are not settled."""
+        scores = np.where(self.settled, self.scores(), -np.inf).astype(np.float32)
+        order = np.argsort(self.labels, axis=1)
+        return np.take_along_axis(self.labels, order, axis=1), np.take_along_axis(scores, order, axis=1)

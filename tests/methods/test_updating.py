@@ -1,0 +1,243 @@
+"""Models that grow: updates against fresh fits, and models that are merged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import longtail as lt
+from longtail import metrics
+from longtail.errors import InputError
+from longtail.methods import METHODS
+from longtail.methods.one_vs_all.keeping import loss_sums
+from tests.methods.one_vs_all import reference as ref
+from tests.methods.one_vs_all.problems import text_like
+
+N, L = 400, 30
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return text_like(3, n=N, L=L)
+
+
+@pytest.fixture
+def first(whole):
+    """A model of the first rows and labels."""
+    X, Y = whole
+    return lt.OneVsAll(prune=0.0, n_jobs=1).fit(X[:380], Y[:380, :25])
+
+
+def rows_equal(a, b, labels):
+    return [(a[[label]] != b[[label]]).nnz == 0 for label in labels]
+
+
+def test_nothing_changed_nothing_trained(first, whole, tmp_path):
+    X, Y = whole
+    W = first.model_.W.copy()
+    first.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    order = np.random.default_rng(0).permutation(380)
+    loaded.update(X[:380][order], Y[:380, :25][order])
+    assert (loaded.model_.W != W).nnz == 0
+    (entry,) = loaded.history_
+    assert (entry["rows_added"], entry["rows_removed"], entry["labels_trained"]) == (0, 0, 0)
+    loaded.save(tmp_path / "model")
+    assert lt.load(tmp_path / "model").history_ == loaded.history_
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"loss": "logistic"}, {"solver": "newton", "start": "tree"}, {"normalize": True}]
+)
+def test_new_labels_are_trained_and_no_others(whole, params):
+    X, Y = whole
+    clf = lt.OneVsAll(prune=0.0, n_jobs=1, **params).fit(X, Y[:, :25])
+    W = clf.model_.W.copy()
+    clf.update(X, Y)
+    fresh = lt.OneVsAll(prune=0.0, n_jobs=1, **params).fit(X, Y)
+    assert clf.history_[-1]["labels_added"] == clf.history_[-1]["labels_trained"] == L - 25
+    assert all(rows_equal(clf.model_.W, W, range(25)))
+    if "start" not in params:  # labels have other parents in the tree of all labels
+        assert all(rows_equal(clf.model_.W, fresh.model_.W, range(25, L)))
+    np.testing.assert_allclose(clf.training_.objective, fresh.training_.objective, rtol=0.011)
+
+
+def test_new_and_relabelled_rows_train_the_labels_that_they_touch(first, whole):
+    X, Y = whole
+    W = first.model_.W.copy()
+    changed = Y[:382, :25].tolil()
+    relabelled = int(np.flatnonzero(changed[[5]].toarray().ravel() == 0)[0])
+    changed[5, relabelled] = 1
+    changed = sp.csr_array(changed)
+    first.update(X[:382], changed)
+    fresh = lt.OneVsAll(prune=0.0, n_jobs=1).fit(X[:382], changed)
+    same = np.array(rows_equal(first.model_.W, W, range(25)))
+    own = np.flatnonzero(changed[380:].sum(axis=0))
+    assert not same[own].any()
+    assert not same[relabelled]
+    assert same.any()
+    assert first.history_[-1]["labels_trained"] == (~same).sum()
+    assert (first.training_.gap <= 0.01).all()
+    np.testing.assert_allclose(first.training_.objective, fresh.training_.objective, rtol=0.011)
+    assert all(rows_equal(first.model_.W, fresh.model_.W, np.flatnonzero(~same)))
+
+
+def test_the_record_of_a_label_that_stays_is_that_of_its_weights_on_all_rows(first, whole):
+    X, Y = whole
+    W = first.model_.W.copy()
+    first.update(X[:390], Y[:390, :25])
+    stayed = np.flatnonzero(rows_equal(first.model_.W, W, range(25)))
+    A = ref.augmented(X[:390], 1.0)
+    for label in stayed:
+        y = np.where(Y[:390, [label]].toarray().ravel() > 0, 1.0, -1.0)
+        P = ref.objective("squared_hinge", A, y, 1.0, W[[label]].toarray().ravel().astype(float))
+        assert first.training_.objective[label] == pytest.approx(P, rel=1e-4)
+        best = ref.optimum("squared_hinge", A, y, 1.0)
+        assert (P - best) / P <= first.training_.gap[label] + 1e-6
+    assert (first.training_.gap <= 0.01).all()
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("bias", [0.0, 2.0])
+def test_loss_sums_equal_their_twin(loss, bias, monkeypatch):
+    monkeypatch.setattr("longtail.methods.one_vs_all.keeping.SCORES", 20)
+    rng = np.random.default_rng(1)
+    X = sp.csr_array(rng.normal(size=(11, 6)) * (rng.random((11, 6)) < 0.5), dtype=np.float32)
+    W = sp.csr_array(rng.normal(size=(4, 6 + (bias > 0))), dtype=np.float32)
+    expected = ref.loss_value(loss, -(ref.augmented(X, bias) @ W.toarray().T)).sum(axis=0)
+    np.testing.assert_allclose(loss_sums(W, 6, bias, X, loss), expected, rtol=1e-5)
+
+
+def test_retired_labels_are_never_predicted_and_come_back_in_their_column(first, whole, tmp_path):
+    X, Y = whole
+    X, Y = X[:380], Y[:380, :25]
+    first.update(X, Y, retire=[2, 4])
+    assert first.history_[-1]["labels_retired"] == 2
+    assert first.model_.weights_per_label[[2, 4]].tolist() == [0, 0]
+    first.save(tmp_path / "model")
+    loaded = lt.load(tmp_path / "model")
+    assert not np.isin(loaded.predict_topk(X, 25).labels, [2, 4]).any()
+    loaded.set_rules(deny=[0])
+    assert not np.isin(loaded.predict_topk(X, 25).labels, [0, 2, 4]).any()
+    without = Y.tolil()
+    without[:, [2, 4, 6]] = 0
+    loaded.update(X, sp.csr_array(without))
+    assert loaded.growth_.retired.tolist() == [2, 4, 6]
+    loaded.update(X, Y)
+    assert loaded.growth_.retired.tolist() == []
+    assert loaded.history_[-1]["labels_trained"] == 3
+    fresh = lt.OneVsAll(prune=0.0, n_jobs=1).fit(X, Y)
+    assert (loaded.model_.W != fresh.model_.W).nnz == 0
+    assert np.isin(loaded.predict_topk(X, 25).labels, [2, 4, 6]).any()
+    assert not np.isin(loaded.predict_topk(X, 25).labels, [0]).any()  # a rule of the user stays
+
+
+def test_removed_rows_train_their_labels(first, whole):
+    X, Y = whole
+    W = first.model_.W.copy()
+    left = np.flatnonzero(np.arange(380) != 7)
+    first.update(X[left], Y[left, :25])
+    same = np.array(rows_equal(first.model_.W, W, range(25)))
+    np.testing.assert_array_equal(~same, Y[[7], :25].toarray().ravel() > 0)
+    assert first.history_[-1]["rows_removed"] == 1
+
+
+def test_only_the_new_rows_are_not_enough(first, whole):
+    X, Y = whole
+    with pytest.raises(InputError, match="update needs all rows, old and new"):
+        first.update(X[350:], Y[350:, :25])
+
+
+def test_a_model_that_remembers_no_rows_says_so(first, whole):
+    first.growth_ = None
+    with pytest.raises(InputError, match="does not know the rows"):
+        first.update(whole[0], whole[1])
+
+
+def test_unknown_names_cannot_be_retired(first, whole):
+    with pytest.raises(InputError, match="'pear' is not among"):
+        first.update(whole[0][:380], whole[1][:380, :25], retire=["pear"])
+
+
+TEXTS = [f"{word} {number} and more words" for word in ("apple", "bridge", "cat", "drum") for number in range(8)]
+
+
+def test_texts_keep_their_pipeline_and_names_their_columns(tmp_path):
+    labels = [[text.split()[0]] for text in TEXTS]
+    clf = lt.OneVsAll(n_jobs=1, calibrate="cross-fit:folds=2").fit(TEXTS[:24], labels[:24])
+    clf.update(TEXTS, labels)
+    assert clf.classes_.tolist() == ["apple", "bridge", "cat", "drum"]
+    entry = clf.history_[-1]
+    assert (entry["rows_added"], entry["labels_added"]) == (8, 1)
+    assert entry["unknown_words"] == pytest.approx(8 / (32 * 5), abs=1e-3)  # "drum"
+    assert clf.model_.calibrator.counts.tolist() == [8, 8, 8, 8]
+    assert clf.predict_topk(TEXTS, 4).probabilities.shape == (32, 4)
+    clf.save(tmp_path / "model")
+    assert lt.load(tmp_path / "model").classes_.tolist() == clf.classes_.tolist()
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "one-vs-all"])
+def test_other_methods_are_trained_again_in_the_same_columns(method, whole):
+    X, Y = whole
+    clf = METHODS[method](n_jobs=1, random_state=0)
+    one = [int(row.argmax()) for row in Y[:, :12].toarray()]
+    clf.fit(X[:380], [[f"label {j}"] for j in one[:380]])
+    names = clf.classes_.tolist()
+    clf.update(X, [[f"label {j}" if i < 399 else "a new one"] for i, j in enumerate(one)])
+    assert clf.classes_.tolist() == [*names, "a new one"]
+    assert clf.history_[-1]["labels_trained"] == len(clf.classes_)
+    fresh = METHODS[method](n_jobs=1, random_state=0)
+    columns = [names.index(f"label {j}") if i < 399 else len(names) for i, j in enumerate(one)]
+    fresh.fit(X, sp.csr_array((np.ones(400, int), (np.arange(400), columns))))
+    np.testing.assert_array_equal(clf.predict_topk(X, 3).labels, fresh.predict_topk(X, 3).labels)
+
+
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+def test_merged_models_are_the_model_of_all_labels(whole, tmp_path):
+    X, Y = whole
+    names = np.array([f"label {j}" for j in range(L)])
+    parts = []
+    for number, columns in enumerate((slice(0, 12), slice(12, L))):
+        clf = lt.OneVsAll(n_jobs=1).fit(X, Y[:, columns], label_names=names[columns])
+        clf.save(tmp_path / f"part {number}")
+        parts.append(clf if number else tmp_path / "part 0")
+    merged = lt.merge(parts)
+    together = lt.OneVsAll(n_jobs=1).fit(X, Y, label_names=names)
+    assert (merged.model_.W != together.model_.W).nnz == 0
+    np.testing.assert_array_equal(merged.training_.gap, together.training_.gap)
+    merged.save(tmp_path / "merged")
+    loaded = lt.load(tmp_path / "merged")
+    assert loaded.classes_.tolist() == names.tolist()
+    assert loaded.score(X, Y) == together.score(X, Y)
+    evaluations = [metrics.evaluate(Y, each.predict_topk(X, 5)).as_dict() for each in (loaded, together)]
+    assert evaluations[0] == evaluations[1]
+    assert loaded.history_[-1]["what"] == "merge"
+    loaded.update(lt.Dataset(X, Y, names))
+    assert loaded.history_[-1]["labels_trained"] == 0
+
+
+def test_models_that_do_not_fit_are_not_merged(whole):
+    X, Y = whole
+    one = lt.OneVsAll(n_jobs=1).fit(X, Y[:, :5])
+    with pytest.raises(InputError, match="label 0 is in more than one"):
+        lt.merge([one, one])
+    with pytest.raises(InputError, match="at least two"):
+        lt.merge([one])
+    other = lt.OneVsAll(n_jobs=1, bias=0.0, normalize=True).fit(X, Y[:, 5:9], label_names=list("abcd"))
+    with pytest.raises(InputError, match="differs from model 0 in its bias, normalize"):
+        lt.merge([one, other])
+    with pytest.raises(InputError, match="linear models, and Mach is none"):
+        lt.merge([one, lt.Mach(n_jobs=1, max_iter=1, n_buckets=3, n_repetitions=2).fit(X, Y[:, 5:9])])
+
+
+def test_models_of_different_rows_cannot_be_updated_after_a_merge(whole):
+    X, Y = whole
+    one = lt.OneVsAll(n_jobs=1).fit(X, Y[:, :2], label_names=["a", "b"])
+    two = lt.OneVsAll(n_jobs=1).fit(X[:300], Y[:300, 2:4], label_names=["c", "d"])
+    merged = lt.merge([one, two])
+    assert merged.growth_ is None
+    with pytest.raises(InputError, match="made of other models"):
+        merged.update(X, Y)
