@@ -153,6 +153,13 @@ def as_csr(X: sp.csr_array | np.ndarray | HybridRows) -> sp.csr_array:
     return X.tocsr() if isinstance(X, HybridRows) else sp.csr_array(X)
 
 
+def widened(X: Rows, n_features: int) -> Rows:
+    """X with empty columns at its end, so that it has `n_features`. It shares the memory of X."""
+    sparse = X.sparse if isinstance(X, HybridRows) else X
+    wide = sp.csr_array((sparse.data, sparse.indices, sparse.indptr), shape=(X.shape[0], n_features))
+    return HybridRows(wide, X.dense, X.columns) if isinstance(X, HybridRows) else wide
+
+
 def model_rows(X: sp.csr_array | np.ndarray | HybridRows) -> Rows:
     """X in a form that models take."""
     return sp.csr_array(X) if isinstance(X, np.ndarray) else X

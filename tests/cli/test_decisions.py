@@ -124,14 +124,3 @@ def test_the_command_of_tune_reads_the_data_in_the_same_way(good, files, tmp_pat
     features = lt.load(tmp_path / "model").model_.text_features
     assert features.ngram_range == (1, 2)
     assert not features.lowercase
-
-
-def test_one_vs_all_on_many_texts_is_calibrated_unless_switched_off(good, files, tmp_path, monkeypatch):
-    monkeypatch.setattr("longtail.cli.train.CALIBRATED_ROWS", 60)
-    good("train", files / "train.jsonl", tmp_path / "model", "--n-jobs", 1)
-    assert lt.load(tmp_path / "model").model_.is_calibrated
-    for number, words in enumerate((["--calibrate", "off"], ["--method", "memoir"], ["--paper"])):
-        good("train", files / "train.jsonl", tmp_path / f"other {number}", "--n-jobs", 1, *words)
-        assert not lt.load(tmp_path / f"other {number}").model_.is_calibrated
-    good("train", files / "train.txt", tmp_path / "vectors", "--n-jobs", 1)
-    assert not lt.load(tmp_path / "vectors").model_.is_calibrated

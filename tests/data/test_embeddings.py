@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import longtail as lt
 from longtail.data import embeddings
 from longtail.data.embeddings import StaticEncoder
 from longtail.data.embeddings.static_kernels import mean_vectors
@@ -195,3 +196,99 @@ def test_without_sentence_transformers_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(InputError, match="pip install sentence-transformers"):
         embeddings.encoder("all-MiniLM-L6-v2")
+
+
+# --- in the text pipeline --------------------------------------------------------------------------------------------
+
+TEXTS = ["red apple", "green pear", "red pear", "", "green apple apple"] * 6
+LABELS = [["red", "apple"], ["pear"], ["red", "pear"], ["none"], ["apple"]] * 6
+
+
+def test_columns_of_meaning_stand_beside_columns_of_words(table_folder):
+    features = lt.TextFeatures(embeddings=str(table_folder), embedding_scale=0.25)
+    X = features.fit_transform(TEXTS)
+    assert isinstance(X, lt.HybridRows)
+    assert X.shape == (30, 4 + 3)
+    assert features.n_features_out_ == 7
+    assert list(features.get_feature_names_out()) == ["apple", "green", "pear", "red", "fruit 0", "fruit 1", "fruit 2"]
+    words = lt.TextFeatures().fit_transform(TEXTS)
+    np.testing.assert_array_equal(X.sparse[:, :4].toarray(), words.toarray())
+    vectors = embeddings.encoder(table_folder).encode(TEXTS)
+    used = vectors.any(axis=1)
+    centred = vectors - vectors[used].mean(axis=0)
+    expected = 0.25 * centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    np.testing.assert_allclose(X.dense[used], expected[used], rtol=1e-5, atol=1e-6)
+    assert not X.dense[~used].any()
+    again = features.transform(TEXTS)
+    assert again.dense.tobytes() == X.dense.tobytes()
+
+
+def test_the_encoder_travels_inside_the_model(table_folder, tmp_path):
+    clf = lt.OneVsAll(C=10).fit(TEXTS, LABELS, text_features=lt.TextFeatures(embeddings=str(table_folder)))
+    clf.save(tmp_path / "model")
+    for file in table_folder.iterdir():
+        file.unlink()
+    again = lt.load(tmp_path / "model")
+    questions = ["green red pear", "apple", "nothing known", ""]
+    assert again.predict_topk(questions, 3).scores.tobytes() == clf.predict_topk(questions, 3).scores.tobytes()
+    assert [share.feature for share in again.explain("red apple").contributions].count("(fruit)") == 1
+    assert again.model_.text_features.same_as(clf.model_.text_features)
+
+
+def test_hashed_models_explain_the_encoder_as_one(table_folder):
+    features = lt.TextFeatures(embeddings=str(table_folder))
+    clf = lt.Mach(n_buckets=4, n_repetitions=3, max_iter=3).fit(TEXTS, LABELS, text_features=features)
+    names = [share.feature for share in clf.explain("red apple").contributions]
+    assert names.count("(fruit)") == 1
+    assert not any(name.startswith("fruit") for name in names)
+
+
+def test_a_dataset_keeps_the_embeddings(table_folder, tmp_path):
+    data = lt.Dataset.from_texts(TEXTS, LABELS, text_features=lt.TextFeatures(embeddings=str(table_folder)))
+    data.save(tmp_path / "data")
+    again = lt.Dataset.open(tmp_path / "data")
+    assert again.X.dense.tobytes() == data.X.dense.tobytes()
+    np.testing.assert_array_equal(again.X.columns, [4, 5, 6])
+    assert again.summary() == data.summary()
+    train, test = again.split(0.3)
+    assert train.X.dense.shape == (21, 3)
+    assert test.n_features == 7
+    top = lt.OneVsAll(C=10).fit(train).predict_topk(test, 2)
+    assert top.labels.shape == (9, 2)
+
+
+def test_texts_that_are_read_in_pieces_have_the_same_columns(table_folder, tmp_path):
+    lines = (json.dumps({"text": text, "labels": names}) for text, names in zip(TEXTS, LABELS, strict=True))
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    features = lt.TextFeatures(embeddings=str(table_folder))
+    whole = lt.read(tmp_path / "t.jsonl", text_features=features)
+    pieces = lt.read(tmp_path / "t.jsonl", text_features=features, save=tmp_path / "data")
+    assert pieces.X.dense.tobytes() == whole.X.dense.tobytes()
+    assert pieces.X.sparse.data.tobytes() == whole.X.sparse.data.tobytes()
+    test = lt.read(tmp_path / "t.jsonl", like=whole)
+    assert test.X.dense.tobytes() == whole.X.dense.tobytes()
+
+
+def test_a_function_is_attached_after_loading(tmp_path):
+    clf = lt.OneVsAll(C=10).fit(TEXTS, LABELS, text_features=lt.TextFeatures(embeddings=lengths))
+    clf.save(tmp_path / "model")
+    again = lt.load(tmp_path / "model")
+    with pytest.raises(InputError, match=r"call model_\.text_features\.attach"):
+        again.predict_topk(["red"], 1)
+    with pytest.raises(InputError, match="differs from the one of the training"):
+        again.model_.text_features.attach(lambda texts: -lengths(texts))
+    again.model_.text_features.attach(lengths)
+    assert again.predict_topk(["red"], 2).scores.tobytes() == clf.predict_topk(["red"], 2).scores.tobytes()
+    with pytest.raises(InputError, match="nothing to attach"):
+        again.model_.text_features.attach(lengths)
+
+
+def test_a_model_without_an_encoder_has_no_trace_of_it():
+    arrays, meta = lt.TextFeatures().fit(TEXTS).to_arrays()
+    assert not any(name.startswith("encoder") for name in arrays)
+    assert "embeddings" not in meta
+
+
+def test_the_scale_must_be_positive():
+    with pytest.raises(InputError, match="'embedding_scale' parameter of TextFeatures must be a number above 0"):
+        lt.TextFeatures(embeddings=lengths, embedding_scale=0).fit(TEXTS)

@@ -29,8 +29,8 @@ UNUSABLE = "text features cannot be used: "
 WRONG = "The '{}' parameter of TextFeatures must be {}. Got {} instead."
 NGRAMS = "two whole numbers from 1 to 64, the shortest and the longest"
 PARAMETERS = (
-    "text features must have exactly the parameters analyzer, kind, lowercase, max_features, min_df, "
-    "min_token_length, n_features, ngram_range, norm, sublinear_tf, use_idf"
+    "text features must have exactly the parameters analyzer, embedding_scale, embeddings, kind, lowercase, "
+    "max_features, min_df, min_token_length, n_features, ngram_range, norm, sublinear_tf, use_idf"
 )
 NOTHING_LEFT = (
     "no term is left of 2 text(s) with analyzer='word', ngram_range=(1, 1), min_df={}, min_token_length=1; "

@@ -35,7 +35,10 @@ def text_like(n=600, d=500, n_labels=800, seed=0):
 
 DATA = text_like()
 SMALL = DATA[0][:150], DATA[1][:150]
-QUICK = {"pd-sparse": {"max_iter": 4, "tol": 10.0}, "memoir": {"max_iter": 2}}  # fewer passes, so that tests are quick
+QUICK = {
+    "pd-sparse": {"C": 1.0, "max_iter": 4, "tol": 10.0},
+    "memoir": {"max_iter": 2},
+}  # fewer passes, so that tests are quick
 
 
 @pytest.fixture(params=METHOD_CLASSES, ids=lambda method: method.method)
@@ -137,8 +140,8 @@ def test_a_start_from_parents_and_other_solvers_have_a_plan():
 
 def test_mach_with_a_base_has_a_plan():
     X, y = SMALL[0], np.arange(150) % 40
-    plan = lt.Mach(n_buckets=4, n_repetitions=2, base=LogisticRegression()).plan(X, y)
-    assert plan.n_blocks == 2
+    plan = lt.Mach(n_buckets=16, n_repetitions=4, base=LogisticRegression()).plan(X, y)
+    assert plan.n_blocks == 4
     assert "one repetition on 150 of 150 rows" in plan.sample
 
 

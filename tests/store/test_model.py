@@ -17,12 +17,14 @@ from sklearn.exceptions import NotFittedError
 
 import longtail
 from longtail.data import TextFeatures
+from longtail.data.embeddings import StaticEncoder
 from longtail.errors import ModelError
 from longtail.growth import Growth
 from longtail.models import LinearModel
 from longtail.models import index_kernels as kernels
 from longtail.models.dense import DenseWeights
 from longtail.store import Provenance, model_id, model_size, read_model, write_model
+from tests.data.test_embeddings import tokenizer_text
 from tests.store.samples import (
     PROVENANCE,
     TEXTS,
@@ -279,11 +281,21 @@ def hybrid_model() -> LinearModel:
     return LinearModel(sp.csr_array((2, 3), dtype=np.float32), 3, dense=dense)
 
 
+def embedded_models() -> list[LinearModel]:
+    """Models whose encoders travel inside the folder, and outside."""
+    table = StaticEncoder(np.ones((5, 3), np.float32), tokenizer_text())
+    pipelines = [TextFeatures(embeddings=each).fit(TEXTS) for each in (table, lambda texts: np.ones((len(texts), 2)))]
+    widths = [pipeline.n_features_out_ for pipeline in pipelines]
+    empty = [sp.csr_array((2, width), dtype=np.float32) for width in widths]
+    return [LinearModel(W, W.shape[1], text_features=each) for W, each in zip(empty, pipelines, strict=True)]
+
+
 def test_the_document_lists_the_members_that_are_written(tmp_path):
     manifest, meta, entries, arrays = set(), set(), set(), set()
     folders = [save(tmp_path / make.__name__, make()) for make in (plain_model, text_model, number_model, hashed_model)]
     folders += [path / "model" for path in GOLDEN.iterdir() if (path / "model").is_dir()]
     folders.append(save(tmp_path / "hybrid", hybrid_model()))
+    folders += [save(tmp_path / f"encoder {number}", model) for number, model in enumerate(embedded_models())]
     remembered = Growth(np.zeros(2, np.uint64), np.zeros(plain_model().n_labels, np.uint64), np.empty(0, np.int64))
     write_model(tmp_path / "grown", plain_model(), Provenance("one-vs-all", growth=remembered), index=True)
     folders.append(tmp_path / "grown")

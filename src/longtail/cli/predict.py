@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from longtail.cli.partial import Target
     from longtail.cli.progress import Step
-    from longtail.cli.writing import Encoder, Row
+    from longtail.cli.writing import Row, RowEncoder
     from longtail.data.text import Record
     from longtail.models import Model as AnyModel
     from longtail.topk import TopK
@@ -152,7 +152,7 @@ class _Writer:
         self,
         model: AnyModel,
         target: Target,
-        form: Encoder,
+        form: RowEncoder,
         shown: Step,
         k: int,
         threshold: bool,
@@ -230,8 +230,11 @@ class _Writer:
             )
 
     def _vectors(self, X: Any, pairs: Any) -> None:
+        from longtail.hybrid import as_csr
+
         def content() -> bytes:
-            return b"".join(part.tobytes() for part in (X.indptr - X.indptr[0], X.indices, X.data))
+            rows = as_csr(X)
+            return b"".join(part.tobytes() for part in (rows.indptr - rows.indptr[0], rows.indices, rows.data))
 
         self._write(X.shape[0], content, lambda: X, None, pairs)
 

@@ -21,12 +21,10 @@ from longtail.errors import InputError, ModelError
 from longtail.words import duration, size
 
 if TYPE_CHECKING:
-    from longtail.data import Dataset
     from longtail.methods import ExtremeClassifier
     from longtail.methods.planning import Plan
 
 DEFAULT_METHOD = "one-vs-all"
-CALIBRATED_ROWS = 1000  # texts from which one-vs-all is calibrated unless --calibrate says otherwise
 
 
 def train(
@@ -67,16 +65,13 @@ def train(
 ) -> None:
     """Train a model on DATA and save it in the folder MODEL.
 
-    The model keeps the names of labels and features and, for texts, the fitted text pipeline. One-vs-all on 1,000 texts
-    or more also learns probabilities, unless --calibrate off is given.
+    The model keeps the names of labels and features and, for texts, the fitted text pipeline.
     """
     check_target(model, force=force)
     check_run(run, model, workers)
     clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
     dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
-    if _is_calibrated_by_default(method, dataset, method_options, paper=paper):
-        clf.set_params(calibrate=True)
     from longtail.compiled import preparing
 
     compiled = preparing.wall_seconds
@@ -140,12 +135,6 @@ def _for_people(result: dict[str, Any], messages: list[str]) -> Any:
             "model": f"{result['model']} ({size(result['model_bytes'])})",
         }
     )
-
-
-def _is_calibrated_by_default(method: str, dataset: Dataset, options: dict[str, Any], *, paper: bool) -> bool:
-    """Whether a model is calibrated without being asked: where that costs at most half of a fit, and rows suffice."""
-    given = paper or "calibrate" in options
-    return not given and method == DEFAULT_METHOD and dataset.texts is not None and len(dataset) >= CALIBRATED_ROWS
 
 
 # --- the method ------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ SEPARATOR = "|"  # between the labels, and between the scores, of a row in CSV
 Row = dict[str, Any]
 
 
-class Encoder(Protocol):
+class RowEncoder(Protocol):
     """Makes bytes of blocks of rows, and the final file of all bytes."""
 
     def encode(self, rows: Sequence[Row], *, first: bool) -> bytes:
@@ -51,7 +51,7 @@ def form_of(output: str | None, form: str | None) -> str:
     return form
 
 
-def encoder(form: str, *, numbered: bool, calibrated: bool) -> Encoder:
+def encoder(form: str, *, numbered: bool, calibrated: bool) -> RowEncoder:
     """The encoder of a format. Labels are numbers if the model has no names for them (`numbered`)."""
     if form == "parquet":
         return _Parquet(numbered, calibrated)

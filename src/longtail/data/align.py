@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from longtail.data.dataset import Dataset
 from longtail.data.label_names import names_of, warn_unknown
 from longtail.errors import DataError, DataWarning, InputError
+from longtail.hybrid import widened
 
 
 def align(data: Dataset, like: Any, where: str) -> Dataset:
@@ -28,7 +29,7 @@ def align(data: Dataset, like: Any, where: str) -> Dataset:
         )
     if X.shape[1] > like.n_features:
         raise DataError(where, f"found {X.shape[1]} features, expected at most the {like.n_features} of the model")
-    X = csr_array((X.data, X.indices, X.indptr), shape=(X.shape[0], like.n_features))
+    X = widened(X, like.n_features)
     names = names_of(like)
     if names is not None and data.label_names is not None:
         Y = _by_name(data, names, where)

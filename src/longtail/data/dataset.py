@@ -25,6 +25,7 @@ from longtail.data.stored_texts import StoredTexts
 from longtail.data.text_features import TextFeatures
 from longtail.data.text_pipeline import text_list
 from longtail.errors import InputError, ModelError
+from longtail.hybrid import HybridRows, Rows
 from longtail.matrix import MAX_COLUMNS, all_finite, canonical_csr, indicator
 
 QUANTILES = (0, 25, 50, 75, 90, 99, 100)  # of the label frequencies, in per cent
@@ -67,12 +68,13 @@ class Summary:
 class Dataset:
     """Features X (n_samples, n_features), labels Y (n_samples, n_labels), and what is known about them.
 
-    X becomes a csr_array of float32 and Y a csr_array of int32 ones, both with sorted and unique indices. Arrays that
+    X becomes a csr_array of float32 and Y a csr_array of int32 ones, both with sorted and unique indices. X may also be
+    HybridRows, which have a sparse and a dense part. Arrays that
     already have this form are shared, not copied. `label_names` are strings. `text_features` is the fitted pipeline
     that made X from `texts`; if it is given, `feature_names` come from it.
     """
 
-    X: csr_array
+    X: Rows
     Y: csr_array
     label_names: np.ndarray | None = None
     feature_names: list[str] | None = None
@@ -176,7 +178,8 @@ class Dataset:
         frequency = np.bincount(self.Y.indices, minlength=self.n_labels)
         rows = max(self.n_samples, 1)
         quantiles = np.percentile(frequency, QUANTILES).tolist() if self.n_labels else []
-        parts = (self.X.data, self.X.indices, self.X.indptr, self.Y.data, self.Y.indices, self.Y.indptr)
+        X, dense = _parts(self.X)
+        parts = (X.data, X.indices, X.indptr, dense, self.Y.data, self.Y.indices, self.Y.indptr)
         return Summary(
             n_samples=self.n_samples,
             n_features=self.n_features,
@@ -188,7 +191,7 @@ class Dataset:
             label_frequency=dict(zip(QUANTILES, quantiles, strict=False)),
             unused_labels=int((frequency == 0).sum()),
             rows_without_label=int((np.diff(self.Y.indptr) == 0).sum()),
-            rows_without_feature=int((np.diff(self.X.indptr) == 0).sum()),
+            rows_without_feature=int(((np.diff(X.indptr) == 0) & ~dense.any(axis=1)).sum()),
             memory_bytes=sum(part.nbytes for part in parts),
         )
 
@@ -251,8 +254,11 @@ class Dataset:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the dataset to a folder, replacing an old dataset there in one step."""
-        arrays: dict[str, np.ndarray] = {"X_data": self.X.data}
-        for name, matrix in (("X", self.X), ("Y", self.Y)):
+        X, dense = _parts(self.X)
+        arrays: dict[str, np.ndarray] = {"X_data": X.data}
+        if isinstance(self.X, HybridRows):
+            arrays |= {"X_dense": dense, "X_dense_columns": self.X.columns}
+        for name, matrix in (("X", X), ("Y", self.Y)):
             arrays[f"{name}_indices"], arrays[f"{name}_indptr"] = matrix.indices, matrix.indptr
         columns = None if self.text_features is not None else self.feature_names
         named: list[tuple[str, Any]] = [("label_names", self.label_names), ("feature_names", columns)]
@@ -286,7 +292,7 @@ class Dataset:
             text_features = TextFeatures.from_arrays(arrays, meta["text_features"], where)
         try:
             return cls(
-                X=_stored_csr(arrays, "X", content.take(arrays, "X_data", "<f4", 1, where), (n, d), where),
+                X=_stored_rows(arrays, (n, d), where),
                 Y=_stored_csr(arrays, "Y", None, (n, L), where),
                 label_names=_objects(_stored_strings(arrays, "label_names", where)),
                 feature_names=_stored_strings(arrays, "feature_names", where),
@@ -305,7 +311,14 @@ def _label_row(i: int, row: Any) -> list[str]:
     return [str(label) for label in row]
 
 
-def _feature_matrix(X: Any) -> csr_array:
+def _parts(X: Rows) -> tuple[csr_array, np.ndarray]:
+    """The sparse and the dense part of X. The latter may have no columns."""
+    return (X.sparse, X.dense) if isinstance(X, HybridRows) else (X, np.empty((X.shape[0], 0), np.float32))
+
+
+def _feature_matrix(X: Any) -> Rows:
+    if isinstance(X, HybridRows):  # checked when it was made
+        return X
     X = _checked_csr(X, "X")
     with np.errstate(over="ignore"):  # a value beyond float32 becomes infinity, which is refused below
         X = X.astype(np.float32, copy=False)
@@ -375,6 +388,15 @@ def _row_hashes(n_samples: int, seed: int) -> np.ndarray:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
+
+
+def _stored_rows(arrays: dict[str, np.ndarray], shape: tuple[int, int], where: Path) -> Rows:
+    """X over the stored arrays, without a copy."""
+    sparse = _stored_csr(arrays, "X", content.take(arrays, "X_data", "<f4", 1, where), shape, where)
+    if "X_dense" not in arrays and "X_dense_columns" not in arrays:
+        return sparse
+    dense = content.take(arrays, "X_dense", "<f4", 2, where)
+    return HybridRows(sparse, dense, content.take(arrays, "X_dense_columns", "<i8", 1, where))
 
 
 def _stored_csr(

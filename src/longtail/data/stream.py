@@ -23,10 +23,12 @@ from scipy.sparse import csr_array
 
 from longtail.check import name_array
 from longtail.data.dataset import Dataset
+from longtail.data.embeddings import DensePart
 from longtail.data.stored_texts import StoredTexts
 from longtail.data.terms import TEXTS_AT_ONCE, csr_rows, renumbered
 from longtail.data.text import Record
 from longtail.data.text_features import TextFeatures
+from longtail.hybrid import HybridRows
 from longtail.matrix import LARGEST_INT32, csr_view
 
 
@@ -70,6 +72,8 @@ class _Parts:
         self.scratch, self.files, self.text_features = scratch, files, text_features
         text_features._check_parameters()
         self.learner = text_features._learner()
+        self.dense = text_features._dense_part()
+        self.vectors = None if self.dense is None else self._file("vectors", np.float32)
         self.counts, self.numbers = self._file("counts", np.float32), self._file("numbers", np.int32)
         self.lengths = self._file("lengths", np.int64)
         self.labels, self.label_counts = self._file("labels", np.int32), self._file("label_counts", np.int64)
@@ -83,7 +87,10 @@ class _Parts:
         return file
 
     def add(self, block: list[Record]) -> None:
-        counted = self.learner.add([record.text for record in block])
+        texts = [record.text for record in block]
+        counted = self.learner.add(texts)
+        if self.dense is not None and self.vectors is not None:
+            self.vectors.append(self.dense.learn(texts))
         for file, array in zip((self.counts, self.numbers, self.lengths), counted, strict=True):
             file.append(array)
         rows = [list(dict.fromkeys(record.labels)) for record in block]
@@ -95,16 +102,26 @@ class _Parts:
 
     def dataset(self) -> Dataset:
         """The dataset of all rows. Its arrays are memory-mapped."""
-        column_of = self.text_features._finish(self.learner)
-        X, Y = self._features(column_of), self._labels()
+        column_of = self.text_features._finish(self.learner, self.dense)
+        words, Y = self._features(column_of), self._labels()
+        X = words if self.dense is None else HybridRows(words, self._dense_columns(self.dense, len(words.indptr) - 1))
         texts = StoredTexts(self.utf8.array(), _offsets(self.text_sizes.array(), np.int64))
         names = name_array(sorted(self.label_number))
         return Dataset(X, Y, names, text_features=self.text_features, texts=texts)
 
+    def _dense_columns(self, dense: DensePart, n_texts: int) -> np.ndarray:
+        """The columns of the embedding, from the vectors of all blocks."""
+        assert self.vectors is not None
+        vectors = self.vectors.array().reshape(n_texts, -1)
+        columns = self._file("columns", np.float32)
+        for start in range(0, n_texts, TEXTS_AT_ONCE):
+            columns.append(dense.columns(np.array(vectors[start : start + TEXTS_AT_ONCE])))
+        return columns.array().reshape(n_texts, -1)
+
     def _features(self, column_of: np.ndarray | None) -> csr_array:
-        """X, from the counts of all blocks."""
+        """The columns of words, from the counts of all blocks."""
         counts, numbers, lengths = self.counts.array(), self.numbers.array(), self.lengths.array()
-        n_columns = self.text_features.n_features_out_
+        n_columns = self.text_features._terms.n_columns
         wide = np.int32 if len(counts) <= LARGEST_INT32 else np.int64
         data, indices, sizes = (
             self._file("data", np.float32),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.metaestimators import available_if
 
 from longtail.data.text_pipeline import TextPipeline
+from longtail.hybrid import Rows
 
 
 def _has_vocabulary(features: TextFeatures) -> bool:
@@ -40,6 +40,11 @@ class TextFeatures(TextPipeline, TransformerMixin, BaseEstimator):  # type: igno
     norm : scale every row to length 1 ("l2") or to sum 1 ("l1"), or not at all ("none").
     lowercase : treat upper and lower case as the same.
     n_features : number of columns ("hashing" only).
+    embeddings : columns of meaning beside the columns of words. A folder in the layout of Model2Vec (`tokenizer.json`
+        and `model.safetensors`), or the name or folder of a sentence-transformers model. In Python also a function that
+        takes a list of texts and returns an array with one row per text. A table of token vectors is stored inside the
+        model. A larger model is recognised by its vectors, and must be present at prediction.
+    embedding_scale : length of the embedding of a text; its columns of words have length 1.
 
     Attributes
     ----------
@@ -50,8 +55,7 @@ class TextFeatures(TextPipeline, TransformerMixin, BaseEstimator):  # type: igno
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the term of each column, as an array of strings. Only for kind="tfidf". `input_features` is
         ignored."""
-        self._check_fitted()
-        return np.array(self._terms.names, dtype=object)
+        return np.array(self.column_names(), dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._is_fitted()
@@ -63,7 +67,7 @@ class TextFeatures(TextPipeline, TransformerMixin, BaseEstimator):  # type: igno
         return tags
 
 
-def fitted_features(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, csr_array]:
+def fitted_features(texts: list[str], text_features: TextFeatures | None) -> tuple[TextFeatures, Rows]:
     """Return the fitted pipeline for these texts, and their features. A pipeline that is fitted is used as it is."""
     if text_features is not None and text_features._is_fitted():
         return text_features, text_features.transform(texts)

@@ -1,4 +1,4 @@
-"""From texts to sparse features. The fitted pipeline can be saved as plain arrays.
+"""From texts to features: columns of words, and if wanted columns of an embedding. It can be saved as plain arrays.
 
 The features are those of scikit-learn's TfidfVectorizer and HashingVectorizer (longtail.data.terms computes them). A
 saved pipeline is a list of terms, the vector idf and a few checked parameters. It contains no pickle and no code. There
@@ -11,16 +11,18 @@ is `min_token_length` instead of a token pattern, because a regular expression f
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from longtail import check, content
+from longtail.data import embeddings
+from longtail.data.embeddings import CallableEncoder, DensePart, Encoder, MissingEncoder, encoder
 from longtail.data.terms import Counts, Division, Learner, Terms, blocks, renumbered
 from longtail.errors import InputError, ModelError
+from longtail.hybrid import HybridRows, Rows
 from longtail.matrix import MAX_COLUMNS
 
 KINDS = ("tfidf", "hashing")
@@ -28,12 +30,14 @@ ANALYZERS = ("word", "char", "char_wb")
 NORMS = ("l2", "l1", "none")
 MAX_NGRAM = 64
 MAX_TOKEN_LENGTH = 64
+EMBEDDING = {"embeddings", "embedding_scale"}  # a folder has these parameters only if there is an encoder
 
 
 class TextPipeline:
     """Turns texts into features. TextFeatures documents the parameters."""
 
     n_features_out_: int
+    _dense: DensePart | None
 
     def __init__(
         self,
@@ -49,6 +53,8 @@ class TextPipeline:
         norm: str = "l2",
         lowercase: bool = True,
         n_features: int = 2**18,
+        embeddings: str | Callable[[list[str]], Any] | Encoder | None = None,
+        embedding_scale: float = 0.5,
     ) -> None:
         self.kind = kind
         self.analyzer = analyzer
@@ -61,6 +67,8 @@ class TextPipeline:
         self.norm = norm
         self.lowercase = lowercase
         self.n_features = n_features
+        self.embeddings = embeddings
+        self.embedding_scale = embedding_scale
 
     # --- fitting and using -------------------------------------------------------------------------------------------
 
@@ -69,17 +77,45 @@ class TextPipeline:
         self._fit(texts)
         return self
 
-    def fit_transform(self, texts: Iterable[str], y: Any = None, **params: Any) -> csr_array:
+    def fit_transform(self, texts: Iterable[str], y: Any = None, **params: Any) -> Rows:
         """Return the same as `fit(texts).transform(texts)`, but tokenise the texts only once."""
-        found, column_of = self._fit(texts, keep=True)
+        found, vectors, column_of = self._fit(texts, keep=True)
         if column_of is not None:
             found.parts = [renumbered(part, column_of) for part in found.parts]
-        return self._terms.weigh(found.rows(self.n_features_out_))
+        words = self._terms.weigh(found.rows(self._terms.n_columns))
+        return words if self._dense is None else HybridRows(words, self._dense.columns(np.concatenate(vectors)))
 
-    def transform(self, texts: Iterable[str]) -> csr_array:
+    def transform(self, texts: Iterable[str]) -> Rows:
         """Return one row of features per text. Terms that the training texts do not contain are ignored."""
         self._check_fitted()
-        return self._terms.transform(text_list(texts))
+        texts = text_list(texts)
+        words = self._terms.transform(texts)
+        return words if self._dense is None else HybridRows(words, self._dense.transform(texts))
+
+    def column_names(self) -> list[str] | None:
+        """Return the name of each column: its term, or the encoder and a number. None if terms are hashed."""
+        self._check_fitted()
+        if self._terms.names is None:
+            return None
+        if self._dense is None:
+            return self._terms.names
+        encoder = self._dense.encoder
+        return [*self._terms.names, *(f"{encoder.name} {number}" for number in range(encoder.n_dims))]
+
+    def encoder_of_column(self, column: int) -> str | None:
+        """Return the name of the encoder that makes this column, or None for a column of words."""
+        return self._dense.encoder.name if self._dense is not None and column >= self._terms.n_columns else None
+
+    def attach(self, function: Callable[[list[str]], Any]) -> Self:
+        """Bring back the function that made the embeddings of a saved model, which its folder cannot hold."""
+        self._check_fitted()
+        if self._dense is None or not isinstance(self._dense.encoder, MissingEncoder):
+            raise InputError("these text features do not lack a function, so there is nothing to attach")
+        found = CallableEncoder(function)
+        found.check_probe(self._dense.encoder.probe)
+        self._dense = DensePart(found, self.embedding_scale, self._dense.centre)
+        self.embeddings = function
+        return self
 
     def unknown_share(self, texts: Iterable[str]) -> float | None:
         """Return the share of terms in the texts that the vocabulary lacks. None if there are no terms, or none known.
@@ -102,24 +138,32 @@ class TextPipeline:
         (mine, parameters), (others, other_parameters) = self.to_arrays(), other.to_arrays()
         return parameters == other_parameters and all(np.array_equal(mine[name], others[name]) for name in mine)
 
-    def _fit(self, texts: Iterable[str], *, keep: bool = False) -> tuple[Counts, np.ndarray | None]:
-        """Fit. With `keep`, return the counts of terms in these texts, and the columns that their numbers stand for."""
+    def _fit(self, texts: Iterable[str], *, keep: bool = False) -> tuple[Counts, list[np.ndarray], np.ndarray | None]:
+        """Fit. With `keep`, return the counts of terms in these texts, their vectors if there is an encoder, and the
+        columns that the numbers of terms stand for."""
         self._check_parameters()
         texts = text_list(texts)
         if not texts:
             raise InputError("there is no text to fit the features on; give at least one")
         learner, found = self._learner(), Counts()
+        dense, vectors = self._dense_part(), []
         for block in blocks(texts):
             part = learner.add(block)
+            own = None if dense is None else dense.learn(block)
             if keep:
                 found.parts.append(part)
-        return found, self._finish(learner)
+                vectors += [] if own is None else [own]
+        return found, vectors, self._finish(learner, dense)
 
     def _learner(self) -> Learner:
         """Return what learns the terms of texts that come a few at a time. `_finish` ends the fit."""
         return Learner(self._division(), n_hashed=self.n_features if self.kind == "hashing" else None)
 
-    def _finish(self, learner: Learner) -> np.ndarray | None:
+    def _dense_part(self) -> DensePart | None:
+        """Return what makes the dense columns, not yet fitted; None if there are none."""
+        return None if self.embeddings is None else DensePart(encoder(self.embeddings), float(self.embedding_scale))
+
+    def _finish(self, learner: Learner, dense: DensePart | None) -> np.ndarray | None:
         """Become fitted. Return the columns that the learner's numbers of terms stand for."""
         if self.kind == "tfidf" and self.min_df > learner.n_texts:
             raise InputError(
@@ -140,7 +184,8 @@ class TextPipeline:
                 "lower these, or check the texts"
             )
         self._terms = terms
-        self.n_features_out_ = terms.n_columns
+        self._dense = dense
+        self.n_features_out_ = terms.n_columns + (0 if dense is None else dense.encoder.n_dims)
         return column_of
 
     def _division(self) -> Division:
@@ -164,6 +209,7 @@ class TextPipeline:
                 f"The 'ngram_range' parameter of TextFeatures must be two whole numbers from 1 to {MAX_NGRAM}, the "
                 f"shortest and the longest. Got {ngrams!r} instead."
             )
+        check.number(self, "embedding_scale", above=0)
         for name in ("min_df", "max_features", "min_token_length", "n_features"):
             if name != "max_features" or self.max_features is not None:
                 check.number(self, name, least=1, whole=True)
@@ -197,15 +243,22 @@ class TextPipeline:
             arrays = {f"text_vocabulary_{part}": array for part, array in packed.items()}
         if self._terms.idf is not None:
             arrays["text_idf"] = self._terms.idf
-        return arrays, {name: _plain(getattr(self, name)) for name in self._parameter_names()}
+        parameters = {name: _plain(getattr(self, name)) for name in self._parameter_names() if name not in EMBEDDING}
+        if self._dense is not None:
+            own, encoder_meta = self._dense.to_arrays()
+            arrays |= own
+            parameters |= {"embeddings": encoder_meta, "embedding_scale": float(self.embedding_scale)}
+        return arrays, parameters
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], meta: Any, where: Path) -> Self:
         """Rebuild the pipeline from the values of `to_arrays`. Raise ModelError about `where` if they are damaged."""
         names = cls._parameter_names()
-        if not isinstance(meta, Mapping) or set(meta) != set(names):
+        if not isinstance(meta, Mapping) or set(meta) not in (set(names), set(names) - EMBEDDING):
             raise ModelError(where, f"text features must have exactly the parameters {', '.join(names)}")
-        features = cls(**meta)
+        stored = meta.get("embeddings")
+        found = None if stored is None else embeddings.from_arrays(arrays, stored, where)
+        features = cls(**{**meta, "embeddings": found})
         try:
             features._check_parameters()
         except InputError as error:
@@ -213,12 +266,14 @@ class TextPipeline:
         shortest, longest = features.ngram_range
         features.ngram_range = (shortest, longest)  # JSON has no tuples
         vocabulary = _vocabulary(arrays, where) if features.kind == "tfidf" else None
-        features.n_features_out_ = features.n_features if vocabulary is None else len(vocabulary)
-        idf = _idf(arrays, features.n_features_out_, where) if features.use_idf else None
+        n_words = features.n_features if vocabulary is None else len(vocabulary)
+        idf = _idf(arrays, n_words, where) if features.use_idf else None
         division = features._division()
-        features._terms = Terms(
-            division, features.n_features_out_, vocabulary, idf, features.sublinear_tf, features.norm
-        )
+        features._terms = Terms(division, n_words, vocabulary, idf, features.sublinear_tf, features.norm)
+        features._dense = None
+        if found is not None:
+            features._dense = DensePart.from_arrays(found, arrays, features.embedding_scale, where)
+        features.n_features_out_ = n_words + (0 if found is None else found.n_dims)
         return features
 
 

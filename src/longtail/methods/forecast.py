@@ -140,6 +140,7 @@ SMALL_SECONDS = 5.0  # a problem that takes less is not worth more samples than 
 SMALL_BYTES = 150  # and its memory is small; this much per weight is enough
 PACE = Range(0.75, 1.15, 1.6)  # mean time of a step of training, against the first steps
 WEIGHTS_DOUBT = 0.2
+UNSETTLED_DOUBT = 1.5  # for small problems, where the choices of training, such as C, are not made first
 
 
 def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_threads: int) -> Forecast:
@@ -201,7 +202,8 @@ class _Sizes:
         likely = float(weights.sum()) * Y.nnz / max(self.n_pairs, 1)
         if len(self.order) >= MIN_LABELS:
             likely = weights_of_all(columns, weights, self.counts)
-        self.n_weights = Range.around(likely, WEIGHTS_DOUBT)
+        doubt = WEIGHTS_DOUBT if seconds > SMALL_SECONDS else UNSETTLED_DOUBT
+        self.n_weights = Range.around(likely, doubt)
         self.working_bytes = memory.of_weights(likely)
 
     def _solved(self, share: float) -> tuple[np.ndarray, np.ndarray, int]:

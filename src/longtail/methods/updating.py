@@ -43,7 +43,7 @@ from longtail import check, growth, memory, parallel, training
 from longtail.data import Dataset
 from longtail.errors import InputError
 from longtail.growth import Growth
-from longtail.hybrid import as_csr
+from longtail.hybrid import as_csr, widened
 from longtail.matrix import canonical_csr, normalize_rows
 from longtail.methods import solving
 from longtail.methods.calibrating import counts_of
@@ -234,7 +234,7 @@ class Updating:
             if X.texts is not None and self.model_.text_features is not None:
                 X = X.texts
             elif X.n_features < self.model_.n_features:
-                X = sp.csr_array((X.X.data, X.X.indices, X.X.indptr), shape=(X.n_samples, self.model_.n_features))
+                X = widened(X.X, self.model_.n_features)
         rows = as_csr(self._rows(X))
         Y, own_names, multiclass = check.label_matrix(y, rows.shape[0])
         if multiclass != self.multiclass_ and (multiclass or names is None):

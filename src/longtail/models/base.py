@@ -249,30 +249,30 @@ class Model(ABC):
     def _shares(self, x: Rows, weight_of: dict[int, float]) -> list[Contribution]:
         """Return the contributions of the features of x that have a weight, largest absolute value first.
 
-        The dense features of an encoder have one share together, because a single one of them means nothing to people.
+        The features of an encoder have one share together, because a single one of them means nothing to people. Its
+        value and weight are the lengths of the vectors.
         """
-        sparse = x.sparse if isinstance(x, HybridRows) else x
-        shares = [
-            Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j])
-            for j, value in zip(sparse.indices.tolist(), sparse.data.tolist(), strict=True)
-            if j in weight_of
-        ]
-        if isinstance(x, HybridRows):
-            shares += self._dense_shares(x, weight_of)
+        dense = set(x.columns.tolist()) if isinstance(x, HybridRows) else set()
+        row = as_csr(x)
+        shares = []
+        of_encoder: dict[str, list[tuple[float, float]]] = {}
+        for j, value in zip(row.indices.tolist(), row.data.tolist(), strict=True):
+            if j in weight_of:
+                encoder = self._encoder_of(j) or ("embedding" if j in dense else None)
+                if encoder is None:
+                    shares.append(Contribution(self.feature_name(j), value, weight_of[j], value * weight_of[j]))
+                else:
+                    of_encoder.setdefault(encoder, []).append((value, weight_of[j]))
+        for encoder, pairs in of_encoder.items():
+            values, weights = np.array(pairs).T
+            lengths = float(np.linalg.norm(values)), float(np.linalg.norm(weights))
+            shares.append(Contribution(f"({encoder})", *lengths, float(values @ weights)))
         return sorted(shares, key=lambda share: -abs(share.contribution))
 
-    def _dense_shares(self, x: HybridRows, weight_of: dict[int, float]) -> list[Contribution]:
-        """Return one contribution for each encoder: the lengths of its vector and of its weights, and their product."""
-        weights = np.array([weight_of.get(j, 0.0) for j in x.columns.tolist()])
-        names = getattr(self.text_features, "encoder_of_column", lambda column: "embedding")
-        encoders = np.array([names(j) for j in x.columns.tolist()], object)
-        shares = []
-        for name in dict.fromkeys(encoders.tolist()):
-            own = encoders == name
-            value, weight = x.dense[0, own].astype(np.float64), weights[own]
-            lengths = float(np.linalg.norm(value)), float(np.linalg.norm(weight))
-            shares.append(Contribution(f"({name})", *lengths, float(value @ weight)))
-        return shares
+    def _encoder_of(self, feature: int) -> str | None:
+        """Return the name of the encoder that makes this feature; None for a word, or if it is not known."""
+        encoder_of_column = getattr(self.text_features, "encoder_of_column", None)
+        return None if encoder_of_column is None else encoder_of_column(feature)
 
     def _probability(self, x: Rows, label: int, score: float) -> float | None:
         """Return the probability of a label of the single row x, given its score. None without a calibrator.
@@ -303,8 +303,8 @@ class Model(ABC):
     def _feature_names(self) -> Sequence[str] | None:
         if self.feature_names is not None:
             return self.feature_names
-        names = getattr(self.text_features, "get_feature_names_out", None)  # absent if features are hashed
-        return None if names is None else list(names())
+        names = getattr(self.text_features, "column_names", None)
+        return None if names is None else names()
 
     def _label_ids(self, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         ids = np.asarray(labels)

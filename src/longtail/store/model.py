@@ -83,8 +83,7 @@ def write_model(
             raise ModelError(root, f"cannot save {found} as text pipeline; use TextFeatures")
         pipeline, meta["text_features"] = model.text_features.to_arrays()
         arrays |= pipeline
-        own_names: Any = getattr(model.text_features, "get_feature_names_out", list)()  # absent if features are hashed
-        if meta["feature_names"] and list(own_names) == list(model.feature_names or ()):
+        if meta["feature_names"] and model.text_features.column_names() == list(model.feature_names or ()):
             _drop_names(arrays, "feature")  # the pipeline holds the same names
             meta["feature_names"] = None
     if provenance.training is not None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from longtail.data import Dataset
 from longtail.errors import InputError
+from longtail.hybrid import as_csr
 from longtail.methods import METHODS, ExtremeClassifier
 from longtail.metrics.table import align
 
@@ -149,7 +150,8 @@ class TrialFile:
     @classmethod
     def open(cls, path: str | os.PathLike[str] | None, data: Dataset, metric: str, random_state: int) -> TrialFile:
         digest = hashlib.sha256(json.dumps([data.X.shape, data.Y.shape, metric, random_state]).encode())
-        for array in (data.X.data, data.X.indices, data.Y.indices, data.Y.indptr):
+        X = as_csr(data.X)
+        for array in (X.data, X.indices, data.Y.indices, data.Y.indptr):
             digest.update(np.ascontiguousarray(array).tobytes())
         key = digest.hexdigest()[:16]
         if path is None:

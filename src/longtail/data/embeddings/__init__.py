@@ -15,11 +15,12 @@ import numpy as np
 
 from longtail.data.embeddings.base import Encoder
 from longtail.data.embeddings.callables import CallableEncoder, MissingEncoder
+from longtail.data.embeddings.part import DensePart
 from longtail.data.embeddings.sentences import SentenceEncoder
 from longtail.data.embeddings.static import StaticEncoder
 from longtail.errors import InputError, ModelError
 
-__all__ = ["Encoder", "StaticEncoder", "encoder", "from_arrays"]
+__all__ = ["CallableEncoder", "DensePart", "Encoder", "MissingEncoder", "StaticEncoder", "encoder", "from_arrays"]
 
 KINDS: dict[str, type[Encoder]] = {
     kind.kind: kind for kind in (StaticEncoder, SentenceEncoder, CallableEncoder, MissingEncoder)
