@@ -100,7 +100,7 @@ class PDSparseProblem(CoupledProblem):
         return same
 
     def like(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
-        """Return the problem of these rows, with the last pair if they are too few to compare the pairs of C and lam."""
+        """Return the problem of these rows, with only the last pair if they are too few to compare pairs."""
         parameters = self.parameters._replace(max_iter=self.max_iter)
         C, lam = self.pairs[-1]
         single = PDSparseProblem(X, Y, parameters._replace(C=[C], lam=[lam]))
