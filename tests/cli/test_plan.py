@@ -40,7 +40,9 @@ def test_a_cluster_that_is_none(run, files, text):
     assert "such as 4x16" in result.stderr
 
 
-def test_training_begins_with_its_plan(run, files, tmp_path):
+def test_training_begins_with_its_plan_unless_it_is_quick(run, files, tmp_path, monkeypatch):
+    assert "Plan: " not in run("train", files / "train.txt", tmp_path / "quick").stderr
+    monkeypatch.setattr("longtail.cli.train.TOLD_SECONDS", 0.0)
     result = run("train", files / "train.txt", tmp_path / "model")
     assert result.exit_code == 0
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("Plan: ")]

@@ -121,10 +121,14 @@ def test_slices_and_stacks_keep_the_dense_weights():
         LinearModel.stack([model, LinearModel(model.W, 9, 1.0)])
 
 
-def test_half_precision_is_used_where_it_fits():
-    columns = np.arange(2)
-    assert DenseWeights.of(np.array([[0.1, 6e4]], np.float32), columns).weights.dtype == np.float16
-    assert DenseWeights.of(np.array([[0.1, 7e4]], np.float32), columns).weights.dtype == np.float32
+@pytest.mark.parametrize(
+    ("weight", "dtype"), [(0.5, np.float16), (6e4, np.float16), (0.1, np.float32), (1e5, np.float32)]
+)
+def test_half_precision_is_used_where_nothing_is_lost(weight, dtype):
+    weights = np.array([[0.25, weight]], np.float32)
+    found = DenseWeights.of(weights, np.arange(2)).weights
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, weights)
 
 
 @pytest.mark.parametrize("half", [True, False])

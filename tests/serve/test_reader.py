@@ -55,7 +55,8 @@ class Peer:
         self.socket.setblocking(False)
         self.transport = Transport()
         self.is_read = self.eof = False
-        self.is_idle = True
+        self.is_idle = self.is_new = True
+        self.served = 1
         self.got: list[bytes] = []
         self.refused: list[bytes] = []
 
@@ -169,6 +170,30 @@ def test_after_refusals_the_reader_rests_until_there_is_room(monkeypatch):
         return resting, still, len(peers[1].got)
 
     assert run(action, 2) == ((1, 0), 0, 1)
+
+
+def test_a_new_connection_is_read_while_the_reader_rests(monkeypatch):
+    monkeypatch.setattr(module, "REFUSAL_SHARE", 1e-6)
+
+    async def action(service, reader, peers):
+        old, new = peers
+        reader.remove(new)
+        new.served = 0
+        reader.add(new)
+        service.pending = 8
+        old.client.send(SCORING)
+        await rounds()
+        old.client.send(SCORING)
+        new.client.send(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await rounds()
+        first = len(old.refused), len(new.got)
+        new.served = 1  # answered: from now on it takes part in the pauses
+        reader.add(new)
+        new.client.send(b"more")
+        await rounds()
+        return first, len(new.got)
+
+    assert run(action, 2) == ((1, 1), 1)
 
 
 def test_refusals_take_a_share_of_the_time(monkeypatch):

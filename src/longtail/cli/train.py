@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longtail.methods.planning import Plan
 
 DEFAULT_METHOD = "one-vs-all"
+TOLD_SECONDS = 2.0  # the plan of a quicker fit is not worth a line
 
 
 def train(
@@ -112,8 +113,8 @@ def train(
 
 
 def tell_plan(plan: Plan, *, force_memory: bool, in_shards: bool) -> None:
-    """Print the plan in one line, and refuse a fit that cannot fit into memory."""
-    if not progress.quiet:
+    """Print the plan in one line unless training is quick, and refuse a fit that cannot fit into memory."""
+    if not progress.quiet and plan.seconds.likely >= TOLD_SECONDS:
         note(plan.short())
     needed = plan.needed_in_shards if in_shards else plan.needed_bytes.likely
     if needed > plan.free_bytes and not force_memory:

@@ -1,8 +1,8 @@
 """Dense weights of a linear model: one weight per label for each of some features, and the index that uses them.
 
 The features of an embedding have a weight for every label. A plain array takes 2 or 4 bytes per weight, where a sparse
-matrix and its inverted index take 16. Weights are kept in half precision if they fit into its range. Nothing is lost
-where the solver itself rounds them (methods/one_vs_all/panel.py).
+matrix and its inverted index take 16. Weights are kept in half precision if nothing is lost, as with the dual solver of
+one-vs-all, which itself rounds them (methods/one_vs_all/panel.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from longtail.models.dense_kernels import PANEL_LABELS, add_products, pair_produ
 from longtail.models.index import Base, InvertedIndex
 from longtail.topk import TopK
 
-LARGEST_HALF = 65504.0
 CHUNK_BYTES = 8 << 20  # products of the rows that are scored together
 
 
@@ -44,9 +43,11 @@ class DenseWeights:
 
     @classmethod
     def of(cls, weights: np.ndarray, columns: np.ndarray) -> DenseWeights:
-        """Weights in half precision if all of them fit into its range, and otherwise in float32."""
-        fits = np.abs(weights).max(initial=0.0) <= LARGEST_HALF
-        return cls(weights.astype(np.float16 if fits else np.float32), np.asarray(columns, np.int64))
+        """Weights in half precision if it holds them exactly, and otherwise in float32."""
+        with np.errstate(over="ignore"):
+            half = weights.astype(np.float16)
+        exact = bool((half == weights).all())
+        return cls(half if exact else weights.astype(np.float32), np.asarray(columns, np.int64))
 
     @staticmethod
     def stack(parts: Sequence[DenseWeights | None]) -> DenseWeights | None:

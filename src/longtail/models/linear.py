@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from longtail import memory
 from longtail.errors import InputError
 from longtail.hybrid import MIN_DENSITY, HybridRows, Rows
+from longtail.matrix import canonical_csr
 from longtail.models import plain
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator
@@ -181,13 +182,10 @@ class LinearModel(LabelWeights):
             return self.W
         own = sp.coo_array(self.dense.weights.astype(np.float32))
         places = own.row, self.dense.columns[own.col]
-        return sp.csr_array(self.W + sp.csr_array((own.data, places), shape=self.W.shape))
+        return canonical_csr(self.W + sp.csr_array((own.data, places), shape=self.W.shape))
 
     def with_dense(self, columns: np.ndarray) -> LinearModel:
-        """The model with the weights of these features in a dense array, if most of them are not zero.
-
-        They are rounded to half precision, if they fit into its range.
-        """
+        """The model with the weights of these features in a dense array, if most of them are not zero."""
         own = self.W[:, columns]
         if self.dense is not None or own.nnz < MIN_DENSITY * own.shape[0] * own.shape[1]:
             return self

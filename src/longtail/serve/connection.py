@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         self.service = service
         self.socket = connected
         self.is_read = False  # by service.reader
+        self.is_new = True  # whether it had no answer when the reader took it
         self.limits = service.limits
         self.loop = service.loop
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)

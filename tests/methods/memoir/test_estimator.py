@@ -35,7 +35,7 @@ PAPER = {**OF_PAPER, "n_batches": 3, "refresh": 100, "average": True}
 
 
 def bytes_of(clf):
-    W = clf.model_.W
+    W = clf.model_.all_weights()
     return W.data.tobytes(), W.indices.tobytes(), W.indptr.tobytes()
 
 
@@ -75,7 +75,7 @@ def test_a_part_can_be_written_to_disk_and_read_by_another_process(tmp_path, how
     )
     stack = MemoirProblem(X, Y, resolve(clf), seed=0).stack()
     stack.add(read)
-    assert_same_matrix(stack.model().W, clf.model_.W)
+    assert_same_matrix(stack.model().W, clf.model_.all_weights())
     again = problem.solve(block, Work(1))  # nothing of the problem was changed by the first solve
     assert [array.tobytes() for array in again.arrays.values()] == [array.tobytes() for array in part.arrays.values()]
     assert problem.settings == clf.training_.settings
@@ -109,7 +109,7 @@ def test_the_settings_of_the_paper():
     clf = lt.Memoir.paper(oracle="exact").fit(X, y)
     assert (clf.training_.n_batches.tolist(), clf.model_.bias) == ([25], 0.0)
     assert clf.n_iter_ == 25  # a batch has all 100 rows
-    assert np.linalg.norm(clf.model_.W.data) <= 1 + 1e-5  # on the ball of radius 1 / sqrt(lam)
+    assert np.linalg.norm(clf.model_.all_weights().data) <= 1 + 1e-5  # on the ball of radius 1 / sqrt(lam)
 
 
 def test_a_parameter_that_is_given_wins():
@@ -137,8 +137,8 @@ def test_the_likely_rivals_are_what_the_bare_oracles_of_the_paper_lack():
 def test_rho_is_the_margin_that_ends_the_steps():
     """max(0, 1 - m / rho) with rho scales the problem: without penalty, W / rho is that of rho = 1 and eta / rho^2."""
     X, y = classes_problem(4, n=200, d=30, C=12)
-    plain = lt.Memoir(n_groups=1, bias=0, learning_rate=0.5).fit(X, y).model_.W.toarray()
-    scaled = lt.Memoir(n_groups=1, bias=0, learning_rate=2.0, rho=2.0).fit(X, y).model_.W.toarray()
+    plain = lt.Memoir(n_groups=1, bias=0, learning_rate=0.5).fit(X, y).model_.all_weights().toarray()
+    scaled = lt.Memoir(n_groups=1, bias=0, learning_rate=2.0, rho=2.0).fit(X, y).model_.all_weights().toarray()
     np.testing.assert_allclose(scaled, 2 * plain, rtol=1e-4, atol=1e-5)
 
 
@@ -185,13 +185,13 @@ def test_the_settings_of_the_record_are_resolved_json_values():
 
 def test_l1_makes_smaller_models_as_lam_grows():
     X, y = classes_problem(4, n=400, d=80, C=30)
-    sizes = [lt.Memoir("l1", lam=lam, prune=0).fit(X, y).model_.W.nnz for lam in (0, 1e-3, 1e-2)]
+    sizes = [lt.Memoir("l1", lam=lam, prune=0).fit(X, y).model_.all_weights().nnz for lam in (0, 1e-3, 1e-2)]
     assert sizes[0] > sizes[1] > sizes[2] > 0
 
 
 def test_prune_cuts_small_weights_and_no_others():
     X, y = classes_problem(4)
-    whole, cut = (lt.Memoir(prune=prune).fit(X, y).model_.W.toarray() for prune in (0.0, 0.2))
+    whole, cut = (lt.Memoir(prune=prune).fit(X, y).model_.all_weights().toarray() for prune in (0.0, 0.2))
     np.testing.assert_array_equal(cut, np.where(np.abs(whole) < 0.2, 0, whole))
 
 
@@ -213,14 +213,17 @@ def test_rows_with_several_labels_are_learned_once_per_label():
 def test_problems_with_nothing_to_tell_apart_give_a_model(y, oracle):
     clf = lt.Memoir(oracle=oracle).fit(np.eye(3), y)
     assert clf.predict_topk(np.eye(3), 1).labels.shape == (3, 1)
-    assert np.isfinite(clf.model_.W.data).all()
+    assert np.isfinite(clf.model_.all_weights().data).all()
 
 
 def test_the_unit_of_the_features_does_not_matter():
     X, y = classes_problem(6, n=200, d=30, C=10)
     plain, scaled = lt.Memoir(lam=1e-3).fit(X, y), lt.Memoir(lam=1e-3).fit(sp.csr_array(1024 * X), y)
     np.testing.assert_allclose(
-        scaled.model_.W.toarray()[:, :30] * 1024, plain.model_.W.toarray()[:, :30], rtol=2e-3, atol=1e-4
+        scaled.model_.all_weights().toarray()[:, :30] * 1024,
+        plain.model_.all_weights().toarray()[:, :30],
+        rtol=2e-3,
+        atol=1e-4,
     )
     np.testing.assert_array_equal(plain.predict(X), scaled.predict(1024 * X))
 

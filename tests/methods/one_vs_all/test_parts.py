@@ -124,7 +124,7 @@ def through_disk(part, folder):
 def test_parts_from_disk_in_any_order_make_the_model_of_fit(tmp_path, params):
     X, Y = text_like(3, n=150, d=80, L=40)
     Y = sp.csr_array(sp.hstack([Y, Y[:, :5]]))  # the last five are twins
-    expected = lt.OneVsAll(block_size=7, n_jobs=1, **params).fit(X, Y).model_.W
+    expected = lt.OneVsAll(block_size=7, n_jobs=1, **params).fit(X, Y).model_.all_weights()
     parts = []
     for block in problem_of(X, Y, block_size=7, **params).blocks():
         problem = problem_of(X, Y, block_size=7, **params)  # another process makes its own

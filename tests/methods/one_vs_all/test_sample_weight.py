@@ -36,7 +36,7 @@ def test_weights_are_those_of_scikit_learn(loss, dense):
         )
         other.fit(rows, y, sample_weight=weight)
         expected = np.append(other.coef_[0], other.intercept_[0])
-        np.testing.assert_allclose(clf.model_.W[[label]].toarray().ravel(), expected, atol=2e-3)
+        np.testing.assert_allclose(clf.model_.all_weights()[[label]].toarray().ravel(), expected, atol=2e-3)
 
 
 @pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
@@ -46,7 +46,7 @@ def test_rows_of_weight_zero_count_as_absent(loss):
     used = weight > 0
     clf = lt.OneVsAll(loss=loss, n_jobs=1).fit(X, Y, weight)
     without = lt.OneVsAll(loss=loss, n_jobs=1).fit(X[used], Y[used], sample_weight=weight[used])
-    assert (clf.model_.W != without.model_.W).nnz == 0
+    assert (clf.model_.all_weights() != without.model_.all_weights()).nnz == 0
 
 
 @pytest.mark.parametrize("start", ["msi", "ova-primal", "bias"])
@@ -66,7 +66,7 @@ def test_equal_weights_multiply_c():
     X, Y = text_like(2, n=100, L=5)
     weighted = lt.OneVsAll(C=1.0, **TIGHT).fit(X, Y, sample_weight=np.full(100, 3.0))
     plain = lt.OneVsAll(C=3.0, solver="newton", **TIGHT).fit(X, Y)
-    np.testing.assert_allclose(weighted.model_.W.toarray(), plain.model_.W.toarray(), atol=1e-4)
+    np.testing.assert_allclose(weighted.model_.all_weights().toarray(), plain.model_.all_weights().toarray(), atol=1e-4)
 
 
 def test_weights_go_through_calibration_and_run_folders(tmp_path):
@@ -74,7 +74,7 @@ def test_weights_go_through_calibration_and_run_folders(tmp_path):
     weight = weights_of(120) + 0.1
     one = lt.OneVsAll(calibrate="held-out", n_jobs=1).fit(X, Y, sample_weight=weight)
     two = lt.OneVsAll(calibrate="held-out", n_jobs=1).fit(X, Y, sample_weight=weight, run=tmp_path / "run")
-    assert (one.model_.W != two.model_.W).nnz == 0
+    assert (one.model_.all_weights() != two.model_.all_weights()).nnz == 0
     assert "sample_weight" in one.training_.settings
     with pytest.raises(InputError, match="cannot know the weights of rows"):
         one.update(X, Y)

@@ -381,7 +381,7 @@ def test_labels_on_the_same_rows_are_solved_once():
         clf = lt.OneVsAll(solver="newton", start=start).fit(X, sp.csr_array(sp.hstack([Y, Y])))
         once = lt.OneVsAll(solver="newton", start=start).fit(X, Y)
         for half in (slice(0, 60), slice(60, 120)):
-            assert (clf.model_.W[half] != once.model_.W).nnz == 0
+            assert (clf.model_.all_weights()[half] != once.model_.all_weights()).nnz == 0
             np.testing.assert_array_equal(clf.training_.objective[half], once.training_.objective)
 
 
@@ -390,7 +390,9 @@ def test_without_shared_rows_tree_is_ova_primal():
     Y = sp.csr_array((np.ones(90, np.int32), (np.arange(90), np.arange(90) % 31)))
     tree_fit, plain = (lt.OneVsAll(solver="newton", start=s).fit(X, Y) for s in ("tree", "ova-primal"))
     for name in ("data", "indices", "indptr"):
-        np.testing.assert_array_equal(getattr(tree_fit.model_.W, name), getattr(plain.model_.W, name))
+        np.testing.assert_array_equal(
+            getattr(tree_fit.model_.all_weights(), name), getattr(plain.model_.all_weights(), name)
+        )
     np.testing.assert_array_equal(tree_fit.training_.n_iter, plain.training_.n_iter)
 
 
@@ -401,7 +403,7 @@ def test_threads_blocks_and_company_do_not_change_a_byte(monkeypatch, start):
 
     def fitted(n_jobs):
         clf = lt.OneVsAll(solver="newton", start=start, n_jobs=n_jobs).fit(X, Y)
-        W, record = clf.model_.W, clf.training_
+        W, record = clf.model_.all_weights(), clf.training_
         arrays = (W.data, W.indices, W.indptr, record.status, record.n_iter, *record.figures.values())
         return [array.tobytes() for array in arrays]
 
@@ -411,7 +413,7 @@ def test_threads_blocks_and_company_do_not_change_a_byte(monkeypatch, start):
         monkeypatch.setattr(order, "DENSE_WEIGHTS", dense)
         assert fitted(n_jobs) == expected
     problem = problem_of(X, Y, solver="newton", start=start)
-    whole = lt.OneVsAll(solver="newton", start=start).fit(X, Y).model_.W
+    whole = lt.OneVsAll(solver="newton", start=start).fit(X, Y).model_.all_weights()
     for block in order.subtree_blocks(problem.labels, problem.parent, 1):
         part = solve_labels(problem, block)
         assert (weights_of(part, problem.D) != whole[part.items]).nnz == 0
