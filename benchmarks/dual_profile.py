@@ -3,9 +3,9 @@
     python benchmarks/dual_profile.py FOLDER ... [--labels 256] [--repeats 3] [--tol 0.01]
 
 For every group of labels (all, 1 positive, 2-5, 6-20, 21-100, more) a random sample is solved in one thread, REPEATS
-times, and the smallest CPU milliseconds per label of each stage are printed: the index of rare features, taking labels,
-coordinate descent (with gathering its rows), filling the panel, the passes over X, and settling. Rounds, rows in the
-last working set and the gap do not depend on the machine. Folders as for quality.py.
+times, and the smallest CPU milliseconds per label of each stage are printed: the index of rare features, coordinate
+descent (with gathering its rows and filling the panel), the passes over X, and settling. Rounds, active rows and the
+gap do not depend on the machine. Folders as for quality.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 
 import longtail as lt
-from longtail.methods.one_vs_all import begin_kernels, dual, dual_kernels, panel_kernels, settle_kernels
+from longtail.methods.one_vs_all import dual, dual_kernels, settle_kernels
 from longtail.methods.one_vs_all.problem import OneVsAllProblem
 from longtail.methods.problem import Block
 from longtail.metrics.table import align
@@ -31,9 +31,7 @@ from quality import load
 GROUPS = {"all": (1, 10**9), "1": (1, 1), "2-5": (2, 5), "6-20": (6, 20), "21-100": (21, 100), "> 100": (101, 10**9)}
 STAGES = {  # name -> where the solver looks the function up
     "index": (dual, "first_rows"),
-    "begin": (begin_kernels, "begin"),
     "descent": (dual_kernels, "prepare"),
-    "fill": (panel_kernels, "fill"),
     "passes": (dual, "verify"),
     "settle": (settle_kernels, "settle"),
 }

@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("longtail", deadline=None)  # the first example of a test may compile a kernel
+settings.load_profile("longtail")
 
 
 @pytest.fixture

@@ -445,12 +445,12 @@ def test_positive_numbers_are_checked_before_their_length_can_be(value):
         ([1, 0, 1], "must be above 0 and finite"),
         (np.inf, "must be above 0 and finite"),
         ([1, np.nan, 1], "must be above 0 and finite"),
-        ("x", "must be a number above 0, or an array with one such number per label. Got 'x' instead"),
-        (None, "must be a number above 0, or an array"),
-        (True, "must be a number above 0, or an array"),
-        ([], "must be a number above 0, or an array"),
-        ([[1, 2]], "must be a number above 0, or an array"),
-        ([[1], [1, 2]], "must be a number above 0, or an array"),
+        ("x", "must be a number above 0, 'auto', or an array with one such number per label. Got 'x' instead"),
+        (None, "must be a number above 0, 'auto', or an array"),
+        (True, "must be a number above 0, 'auto', or an array"),
+        ([], "must be a number above 0, 'auto', or an array"),
+        ([[1, 2]], "must be a number above 0, 'auto', or an array"),
+        ([[1], [1, 2]], "must be a number above 0, 'auto', or an array"),
     ],
 )
 def test_positive_numbers_that_will_not_do(value, message):

@@ -383,10 +383,17 @@ def seed(random_state: Any) -> int:
 def sample_weight(weights: Any, n_samples: int) -> np.ndarray:
     """Return the weights of the rows. They must be finite and at least 0, and not all 0."""
     found = np.asarray(weights, np.float64)
-    if found.shape != (n_samples,) or not np.isfinite(found).all() or (found < 0).any() or not found.any():
+    if found.shape != (n_samples,):
         raise InputError(
-            f"sample_weight must be {n_samples} finite numbers of at least 0, and not all 0. Got an array of shape "
-            f"{found.shape} instead."
+            f"sample_weight must be {n_samples} numbers, one per row. Got an array of shape {found.shape}."
+        )
+    wrong = np.flatnonzero(~np.isfinite(found) | (found < 0))
+    if len(wrong):
+        row = wrong[0]
+        raise InputError(f"sample_weight must be finite and at least 0. Got {found[row]} for row {row}.")
+    if not found.any():
+        raise InputError(
+            "sample_weight is zero for all rows, so there is nothing to learn; give some a positive weight"
         )
     return found
 

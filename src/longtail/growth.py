@@ -11,7 +11,7 @@ hash with a probability of 2^-64.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,18 @@ class Growth:
         """Return what a model trained on canonical X and Y remembers."""
         hashes = row_hashes(X)
         return cls(np.sort(hashes), label_hashes(Y, hashes), np.empty(0, np.int64))
+
+    @classmethod
+    def common(cls, known: Sequence[Growth | None]) -> Growth | None:
+        """Return what all models remember. None if they were not trained on the same rows, or if it is not known."""
+        first = known[0]
+        for other in known[1:]:
+            if first is None or other is None:
+                return None
+            pairs = ((first.rows, other.rows), (first.labels, other.labels), (first.retired, other.retired))
+            if not all(np.array_equal(one, two) for one, two in pairs):
+                return None
+        return first
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = (self.rows.view(np.int64), self.labels.view(np.int64), self.retired)

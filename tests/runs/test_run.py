@@ -414,7 +414,7 @@ def test_a_block_that_always_fails_is_reported_by_name_and_the_others_are_kept(t
     with pytest.raises(RunError) as error:
         fit(tmp_path / "run")
     assert str(error.value) == (
-        "1 of 7 blocks failed in every attempt: block 4, labels label 12, label 13, label 14 (RuntimeError: the toy "
+        "1 of 7 blocks failed in every attempt: block 4, labels label 12, label 13, label 14 (RuntimeError: the task "
         f"breaks); the parts of the others are kept in {tmp_path / 'run'}; start the run again to retry the failed "
         "blocks"
     )

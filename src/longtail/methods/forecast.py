@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.errors import InputError
 from longtail.models.sharded import WEIGHT_BYTES
 from longtail.parallel import Stopped, Work
 
@@ -150,7 +151,11 @@ def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_thre
     gets about as many weights as in the whole problem. The first steps of training take about as long as later ones:
     lists of weights become longer, but fewer rows violate their margin. PACE is what remains of the difference.
     """
-    problem.like(X[:WARM_ROWS], Y[:WARM_ROWS]).solve(problem.blocks()[0], Work(n_threads))  # compiles
+    n_rows = WARM_ROWS
+    while (small := _like(problem, X[:n_rows], Y[:n_rows])) is None and n_rows < X.shape[0]:
+        n_rows *= 2
+    if small is not None:
+        small.solve(problem.blocks()[0], Work(n_threads))  # compiles
     begun = _Begun()
     part = begun.solve(problem, n_threads)
     watch = Stopwatch(begun.spent)
@@ -208,10 +213,25 @@ class _Sizes:
 
     def _solved(self, share: float) -> tuple[np.ndarray, np.ndarray, int]:
         """Solve a smaller problem. Return its labels, their numbers of weights, and its number of pairs."""
-        rows, columns = _some(self.Y, self.order, share)
-        some = sp.csr_array(self.Y[rows][:, columns])
-        part = self.problem.like(self.X[rows], some).solve(self.problem.blocks()[0], Work(self.n_threads))
+        problem = None
+        while problem is None and share < 1:
+            rows, columns = _some(self.Y, self.order, share)
+            some = sp.csr_array(self.Y[rows][:, columns])
+            problem = _like(self.problem, self.X[rows], some)
+            share *= 2
+        if problem is None:  # no part of the rows will do
+            problem, some, columns = self.problem, self.Y, np.arange(self.Y.shape[1])
+        part = problem.solve(problem.blocks()[0], Work(self.n_threads))
         return columns, np.diff(part.arrays["W_indptr"]), some.nnz
+
+
+def _like(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array) -> CoupledProblem | None:
+    """The same problem on fewer rows. None if they are too few for its parameters, such as several values of C, which
+    are compared on held-out rows."""
+    try:
+        return problem.like(X, Y)
+    except InputError:
+        return None
 
 
 def _some(Y: sp.csr_array, order: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:

@@ -9,11 +9,8 @@ in a large batch and alone.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import intrinsic, ir, kernel, types
 
 PANEL_LABELS = 32  # labels of a panel
 ROWS_AT_ONCE = 2  # rows that share the loads of a panel

@@ -261,6 +261,9 @@ def test_repetitions_trained_apart_and_joined_are_those_of_one_fit(tmp_path):
     np.testing.assert_array_equal(joined.training_.n_iter, whole.training_.n_iter)
     np.testing.assert_array_equal(joined.training_.validation_score, whole.training_.validation_score)
     np.testing.assert_array_equal(joined.predict(X), whole.predict(X))
+    np.testing.assert_array_equal(joined.growth_.labels, whole.growth_.labels)
+    other = lt.Mach(**how, first_repetition=4).fit(X, y[::-1])
+    assert lt.Mach.join([parts[0], other]).growth_ is None  # of other rows, so neither is true of both
     joined.save(tmp_path / "whole")
     np.testing.assert_array_equal(lt.load(tmp_path / "whole").predict(X), whole.predict(X))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import longtail as lt
 from longtail.errors import InputError
-from longtail.methods.one_vs_all import begin_kernels, dual, lanes, panel, panel_kernels, settle_kernels, verify_kernels
+from longtail.methods.one_vs_all import dual, dual_kernels, lanes, panel, settle_kernels, verify_kernels
 from longtail.methods.one_vs_all.first_rows import first_rows as first_rows_of_block
 from longtail.methods.one_vs_all.panel import FULL, HALF
 from longtail.methods.one_vs_all.parts import weights_of
@@ -94,11 +94,10 @@ def first_rows(start, X, Y, label):
     problem, space = problem_of(X, Y, start=start), lanes.DualSpace(*X.shape, 1, HALF, is_dense=False)
     rule, label = lanes.DualRule(1.0, 0.01, 0.0), np.array([label], np.uint64)
     rows = first_rows_of_block(problem.X, problem.rare_features, problem.positives, label)
-    begin_kernels.begin(
-        problem.X, problem.positives, problem.parent, label, problem.first, rows, 1.0, space.cursor, space.lanes,
-        space.scratch.slot,
+    dual_kernels.prepare(
+        problem.X, problem.positives, problem.parent, label, problem.first, rows, rule, space.cursor, space.lanes,
+        space.scratch, space.out,
     )  # fmt: skip
-    panel_kernels.fill(space.lanes)
     verify_kernels.verify(problem.X, problem.first.base, space.lanes, space.scratch.values, None)
     settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     return space.lanes.rows[: space.lanes.n_rows[0]]

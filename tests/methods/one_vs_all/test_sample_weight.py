@@ -80,9 +80,18 @@ def test_weights_go_through_calibration_and_run_folders(tmp_path):
         one.update(X, Y)
 
 
-@pytest.mark.parametrize("weight", [[1.0], np.full(4, -1.0), np.full(4, np.nan), np.zeros(4), "heavy"])
-def test_bad_weights_are_refused(weight):
-    with pytest.raises((InputError, ValueError), match=r"sample_weight must be 4|could not convert"):
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        ([1.0], r"sample_weight must be 4 numbers, one per row. Got an array of shape \(1,\)"),
+        ([1, 2, -1, 3], "sample_weight must be finite and at least 0. Got -1.0 for row 2"),
+        ([1, np.nan, 1, 1], "sample_weight must be finite and at least 0. Got nan for row 1"),
+        (np.zeros(4), "sample_weight is zero for all rows"),
+        ("heavy", "could not convert"),
+    ],
+)
+def test_bad_weights_are_refused(weight, message):
+    with pytest.raises(ValueError, match=message):
         lt.OneVsAll().fit(np.eye(4), [0, 1, 0, 1], sample_weight=weight)
 
 

@@ -19,7 +19,7 @@ import longtail as lt
 from longtail import metrics
 from longtail.cli import train as train_verb
 from longtail.errors import InputError
-from longtail.methods.one_vs_all import begin_kernels, label_tree, newton, order, starts
+from longtail.methods.one_vs_all import dual_kernels, label_tree, newton, order, starts
 from longtail.methods.one_vs_all.inputs import DENSE_TOL, LOSSES, first_twins, label_rows
 from longtail.methods.one_vs_all.order import ROOT
 from longtail.methods.one_vs_all.parts import weights_of
@@ -173,8 +173,8 @@ def test_msi_when_positives_and_mean_are_orthogonal_equals_eq_27():
 def test_both_copies_of_the_formula_agree_and_solve_its_equations(pp, xx, cosine, n_positive, s, t):
     xp, n = cosine * np.sqrt(pp * xx), 10
     u, v = msi_kernels.separating_coefficients(pp, xx, xp, n_positive, n, s, t)
-    assert (u, v) == begin_kernels.separating_coefficients(pp, xx, xp, n_positive, n, s, t)
-    assert msi_kernels.PARALLEL == begin_kernels.PARALLEL
+    assert (u, v) == dual_kernels.separating_coefficients(pp, xx, xp, n_positive, n, s, t)
+    assert msi_kernels.PARALLEL == dual_kernels.PARALLEL
     if n_positive == 0 or 1 - cosine**2 < 1e-10:
         assert (u, v) == (0.0, 0.0)
     elif 1 - cosine**2 > 1e-6:

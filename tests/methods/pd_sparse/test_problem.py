@@ -51,15 +51,6 @@ def test_settings_are_plain_values_of_resolved_parameters():
     assert problem(validation_fraction=0.01).settings["early_stopping"] is False  # too few rows to hold out
 
 
-def test_a_smaller_problem_has_one_pair_if_it_is_too_small_to_compare_pairs():
-    """A plan begins with 50 rows, whatever C and lam the user gave."""
-    whole = problem(C=(1.0, 5.0), lam=(0.3, 0.1))
-    X, Y = text_like(7, n=300, d=200, L=120)
-    assert len(whole.pairs) == 4
-    assert whole.like(X[:50], Y[:50]).pairs == [(5.0, 0.1)]
-    assert whole.like(X[:250], Y[:250]).pairs == whole.pairs
-
-
 def test_a_plan_chooses_a_pair_quickly_even_if_training_compares_them_in_full():
     settled = problem(C=(1e-4, 5.0), path="full", max_iter=50).settled(1)
     assert settled.parameters.C == [5.0]

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 
 from longtail import check, training
 from longtail.errors import InputError
+from longtail.growth import Growth
 from longtail.matrix import one_label_per_row
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.mach.bases import BasesProblem, check_base
@@ -228,6 +229,7 @@ class Mach(ExtremeClassifier):
         whole: Mach = clone(parts[0]).set_params(n_repetitions=sum(model.hashes.n_repetitions for model in models))
         whole.model_ = HashedModel.joined(models)
         whole.training_ = training.joined([part.training_ for part in parts])
+        whole.growth_ = Growth.common([part.growth_ for part in parts])
         whole._expose()
         return whole
 

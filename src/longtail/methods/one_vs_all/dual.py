@@ -11,8 +11,7 @@ margin, alpha_i = 0, and they do not matter. So a label works on few rows, its w
 labels share, finds the rows that are missing there:
 
     1. working set: the positives and the rows that share rare features with them, or score highest by the start
-    2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache; before the first
-       pass, rows that the index holds ready and that violate their margin join, and descent goes on
+    2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
 
@@ -38,8 +37,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail.compiled import frozen
-from longtail.methods.one_vs_all import begin_kernels, newton, panel_kernels, resume_kernels, settle_kernels, starts
 from longtail.methods.one_vs_all import dual_kernels as kernels
+from longtail.methods.one_vs_all import newton, resume_kernels, settle_kernels, starts
 from longtail.methods.one_vs_all.alphas import EarlierAlphas
 from longtail.methods.one_vs_all.first_rows import first_rows
 from longtail.methods.one_vs_all.lanes import DualRule, DualSpace
@@ -104,18 +103,25 @@ def _solve_in_lanes(
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
-        ended = resume_kernels.resume(problem.positives, earlier, labels, rule.C, space.cursor, space.lanes)
-        if ended == kernels.DONE:
-            ended = begin_kernels.begin(
-                X, problem.positives, problem.parent, labels, first, rows, rule.C, space.cursor, space.lanes,
-                space.scratch.slot,
-            )  # fmt: skip
-        if ended == kernels.DONE:
-            ended = kernels.prepare(X, rows, rule, space.cursor, space.lanes, space.scratch, space.out)
+        if resume_kernels.resume(problem.positives, earlier, labels, rule.C, space.cursor, space.lanes) != kernels.DONE:
+            space.grow(kernels.MORE_ROWS)
+            continue
+        ended = kernels.prepare(
+            X,
+            problem.positives,
+            problem.parent,
+            labels,
+            first,
+            rows,
+            rule,
+            space.cursor,
+            space.lanes,
+            space.scratch,
+            space.out,
+        )
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        panel_kernels.fill(space.lanes)
         verify(X, first.base, space.lanes, space.scratch.values, ahead)
         space.make_room_for_alphas()
         settle_kernels.settle(rule, space.cursor, space.lanes, space.out)

@@ -1,4 +1,4 @@
-"""What a lane of the dual solver does between passes: coordinate descent on its working set. See dual.py.
+"""What a lane of the dual solver does between passes: first guess, coordinate descent, panel. See dual.py.
 
 Contract: X and the positives come from inputs.py, all buffers from lanes.py.
 """
@@ -18,12 +18,8 @@ DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
 MIN_MORE_ROWS = 100  # a later round adds up to this number of rows,
 MORE_ROWS_SHARE = 0.5  # or this share of the working set if that is more
-FIRST_TOLERANCE = 4.0  # the first working set is solved to this multiple of `tol`: most labels need a second one
-SECOND_TOLERANCE = 1.0  # those of the first two rounds after it; the multiple halves in each further round
-MAX_STEPS = 4  # of coordinate descent before the first pass, with more spare rows in each
-SPARE_SHARE = 0.1  # share of the gap allowed that may come from spare rows that are left out
-MAX_FAR = 0.1  # spare rows further beyond the margin are not looked at again
-UNSHRINK_ROUND = 3  # from this round on, rows that left descent are checked before it ends
+FIRST_TOLERANCE = 2.0  # the first working set is solved to this multiple of `tol`: most labels need a second one
+SECOND_TOLERANCE = 0.7  # the second working set; the multiple halves in each further round
 UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below the threshold `tau`
 MAX_PASSES = 300  # of coordinate descent over one working set
 PARALLEL = 1e-9  # as in starts/msi_kernels.py
@@ -80,118 +76,79 @@ def add_row(x, j, start, end, factor, w):
 
 
 @kernel
-def gather(X, rows, start, end, count, features, w, scratch):
-    """Copy rows[start:end] of the working set, with features renumbered 0, 1, ... in the order in which they occur.
+def gather(X, rows, n_rows, scratch):
+    """Copy the rows of the working set, with their features renumbered 0, 1, ... in the order in which they occur.
 
-    `count` features of earlier rows are known. Rows are padded with zeros at feature 0 to multiples of four entries,
-    for `row_dot` and `add_row`. Dense rows keep their features and have no padding. Weights of new features become 0.
-    Returns the number of features. There is no branch on whether a feature is new: it would be guessed wrong too often.
+    Rows are padded with zeros at feature 0 to multiples of four entries, for `row_dot` and `add_row`. Dense rows keep
+    their features and have no padding. Returns the number of features.
     """
     if X.is_dense:
-        return gather_dense(X, rows, start, end, count, features, w, scratch)
-    slot, known = scratch.slot, count
-    count, at = np.uint32(count), scratch.ends[start]
-    for r in range(start, end):
+        return gather_dense(X, rows, n_rows, scratch)
+    slot, features = scratch.slot, scratch.features
+    count, at = np.uint32(0), np.uint64(0)
+    scratch.ends[0] = 0
+    for r in range(n_rows):
         i = rows[r]
         for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
             feature = X.indices[p]
-            number = slot[feature]
-            is_new = np.uint32(number == np.uint32(0))
-            features[count] = feature
-            count += is_new
-            number += is_new * count
-            slot[feature] = number
-            scratch.j[at], scratch.x[at] = number - np.uint32(1), X.data[p]
+            if slot[feature] == np.uint32(0):
+                features[count] = feature
+                count += np.uint32(1)
+                slot[feature] = count
+            scratch.j[at], scratch.x[at] = slot[feature] - np.uint32(1), X.data[p]
             at += np.uint64(1)
         while at & np.uint64(3):
             scratch.j[at], scratch.x[at] = np.uint32(0), np.float32(0.0)
             at += np.uint64(1)
         scratch.ends[r + 1] = at
-    w[known : np.int64(count)] = 0.0
+    for f in range(count):
+        slot[features[f]] = 0
     return np.int64(count)
 
 
 @kernel
-def gather_dense(X, rows, start, end, count, features, w, scratch):
-    d = X.indptr[1]
-    for r in range(start, end):
-        at, first = np.uint64(r) * d, X.indptr[rows[r]]
+def gather_dense(X, rows, n_rows, scratch):
+    d = np.uint64(len(scratch.features))
+    for r in range(n_rows):
+        at, start = np.uint64(r) * d, X.indptr[rows[r]]
         for f in range(d):
-            scratch.x[at + f] = X.data[first + f]
+            scratch.x[at + f] = X.data[start + f]
         scratch.ends[r + 1] = at + d
-    if count == 0:
-        for f in range(d):
-            features[f], w[f] = f, 0.0
-    return np.int64(d)
+    return all_features(scratch.features)
 
 
 @kernel
-def even_start(b, X, C, lanes, scratch, w):
-    """Begin at the best alphas that are equal for all positives, p, and for all negatives, a.
-
-    With u and v the sums of these rows, k and m their numbers, D is a quadratic in p and a, largest where
-
-        (u.u + k / 2c) p - u.v a = k          (v.v + m / 2C) a - u.v p = m
-
-    Without it, the first rows that descent meets would take the whole bias upon them. Alphas stay 0 if p or a would be
-    negative. w, zero before, becomes p u - a v. Returns how many rows w and the bias weight now account for.
-    """
-    n_rows, k, bias = lanes.n_rows[b], lanes.n_positive[b], X.bias
-    alpha, u, m = lanes.alpha[lanes.first[b] :], scratch.sum[: len(w)], n_rows - lanes.n_positive[b]
-    u[:] = 0.0
-    for r in range(n_rows):
-        if alpha[r] > 0.0:
-            return 0
-    for r in range(n_rows):
-        total = u if r < k else w
-        if X.is_dense:
-            add_row(scratch.x, None, scratch.ends[r], scratch.ends[r + 1], np.float32(1.0), total)
-        else:
-            add_row(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], np.float32(1.0), total)
-    uu = squared_norm(u) + (bias * k) ** 2 + k / (2.0 * lanes.cost[b])
-    vv = squared_norm(w) + (bias * m) ** 2 + m / (2.0 * C)
-    uv = dot_dense(u, np.uint64(0), w) + bias * bias * k * m
-    determinant = uu * vv - uv * uv
-    p, a = k * vv + m * uv, m * uu + k * uv
-    if determinant <= PARALLEL * uu * vv or p <= 0.0 or a <= 0.0:
-        w[:] = 0.0
-        return 0
-    p, a = p / determinant, a / determinant
-    for f in range(len(w)):
-        w[f] = np.float32(p) * u[f] - np.float32(a) * w[f]
-    for r in range(n_rows):
-        alpha[r] = p if r < k else a
-    lanes.bias_weight[b] = bias * (p * k - a * m)
-    return n_rows
+def all_features(features):
+    for f in range(len(features)):
+        features[f] = f
+    return np.int64(len(features))
 
 
 @kernel
-def descend(b, X, C, tol, lanes, scratch, j, w, n_known):
+def descend(b, X, C, tol, lanes, scratch, j, w):
     """Coordinate descent on D over the working set of lane b, from `alpha`, until the rows' violations sum to tol D.
 
     Row i alone is optimal at alpha_i - G / Q, cut at 0, with G = y_i x_i.w - 1 + alpha_i / 2c, Q = |x_i|^2 + 1 / 2c and
     c its cost: lanes.cost[b] for positives, else C. The gap is the sum of c G^2 over rows with slack. A pass sums these
-    terms as it meets them, and the sum tells when to stop. Rows with alpha 0 and a large G leave (shrinking). In late
-    rounds they are checked at the end; before, the pass over all rows shows what was missed. `order` is shuffled by a
-    fixed sequence.
+    terms as it meets them, and the sum tells when to stop. Rows with alpha 0 and a large G leave (shrinking) until the
+    other rows are done. `order` is shuffled by a fixed sequence.
 
-    The rows are in `scratch`, with features j (None: dense). w and the bias weight of lane b, which hold the first
-    n_known rows before, become those of all rows. Writes D to lane b.
+    The rows are in `scratch`, with features j (None: dense). w, zero before, becomes the weights of these features.
+    Writes D and the bias weight to lane b.
     """
     n_rows, n_positive, bias = lanes.n_rows[b], lanes.n_positive[b], X.bias
     rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
     x, ends = scratch.x, scratch.ends
     order, step = scratch.order, scratch.step
     positive_half, negative_half = 1.0 / (2.0 * lanes.cost[b]), 1.0 / (2.0 * C)
-    bias_weight, D = lanes.bias_weight[b] if n_known > 0 else 0.0, 0.0
+    bias_weight, D = 0.0, 0.0
     for r in range(n_rows):
         half = positive_half if r < n_positive else negative_half
         order[r], step[r] = r, 1.0 / (X.squares[rows[r]] + bias * bias + half)
         if alpha[r] > 0.0:
             signed = alpha[r] if r < n_positive else -alpha[r]
-            if r >= n_known:
-                add_row(x, j, ends[r], ends[r + 1], np.float32(signed), w)
-                bias_weight += signed * bias
+            add_row(x, j, ends[r], ends[r + 1], np.float32(signed), w)
+            bias_weight += signed * bias
             D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
     D -= 0.5 * (squared_norm(w) + bias_weight * bias_weight)
     state = np.uint64(88172645463325252)
@@ -227,9 +184,9 @@ def descend(b, X, C, tol, lanes, scratch, j, w, n_known):
                 bias_weight += y * change * bias
         limit = worst if worst > 0.0 else np.inf
         if violation <= tol * max(D, 1e-300):
-            if n_active == n_rows or lanes.rounds[b] < UNSHRINK_ROUND:
+            if n_active == n_rows:
                 break
-            n_active, limit = n_rows, np.inf
+            n_active, limit = n_rows, np.inf  # the rows that left are checked before the lane is done
     D = -0.5 * (squared_norm(w) + bias_weight * bias_weight)
     for r in range(n_rows):
         D += alpha[r] - alpha[r] * alpha[r] * 0.5 * (positive_half if r < n_positive else negative_half)
@@ -254,177 +211,237 @@ def squared_norm(w):
     return total
 
 
-# --- 2. one lane -----------------------------------------------------------------------------------------------------
+# --- 2. first guess --------------------------------------------------------------------------------------------------
+
+
+@kernel
+def positive_mean(X, positives, scratch):
+    """Write the mean of these rows to scratch.w, and its features to scratch.features; returns how many these are."""
+    slot, features, w = scratch.slot, scratch.features, scratch.w
+    share = np.float32(1.0 / max(len(positives), 1))
+    count = np.uint32(0)
+    if X.is_dense:
+        w[:] = 0.0
+    for a in range(len(positives)):
+        start, end = X.indptr[positives[a]], X.indptr[positives[a] + np.uint32(1)]
+        if X.is_dense:
+            add_dense(X.data, start, share, w)
+            continue
+        for p in range(start, end):
+            feature = X.indices[p]
+            if slot[feature] == np.uint32(0):
+                features[count], w[count] = feature, 0.0
+                count += np.uint32(1)
+                slot[feature] = count
+            w[slot[feature] - np.uint32(1)] += X.data[p] * share
+    if X.is_dense:
+        return all_features(features)
+    for f in range(count):
+        slot[features[f]] = 0
+    return np.int64(count)
+
+
+@kernel
+def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
+    """A copy of the kernel in starts/msi_kernels.py; msi.py explains it; a test compares the two."""
+    determinant = pp * xx - xp * xp
+    if n_positive == 0 or determinant <= PARALLEL * pp * xx:
+        return 0.0, 0.0
+    a = t + (s - t) * n_positive / n
+    return (s * xx - a * xp) / determinant, (a * pp - s * xp) / determinant
+
+
+@kernel
+def guess(X, first, positives, scratch):
+    """The first scores are u p.x_i + v base_i (see `FirstScores`). Returns u, v and the number of features of p.
+
+    p is the mean of the positives; its values are in scratch.w. Without `separate` p has no part in the scores.
+    """
+    if not first.separate:
+        return 0.0, 1.0, np.int64(0)
+    count, mp = positive_mean(X, positives, scratch), 0.0
+    for a in range(len(positives)):
+        mp += first.base[positives[a]] / len(positives)
+    pp = squared_norm(scratch.w[:count]) + X.bias * X.bias
+    u, v = separating_coefficients(
+        pp, first.mean_square, mp, len(positives), len(first.base), first.positive, first.negative
+    )
+    return u, v, count if u != 0.0 else np.int64(0)
+
+
+# --- 3. one lane -----------------------------------------------------------------------------------------------------
 
 
 @intrinsic
-def as_in_panel(typing_context, panel, value):
-    """The value as a panel of this type holds it: rounded to half precision (uint16), or float32 as it is."""
-    signature = types.float32(panel, types.float32)
+def put_weight(typing_context, panel, line, lane, value):
+    """Write panel[line, lane], in half precision (uint16) or float32, and return the value that now stands there."""
+    signature = types.float32(panel, types.uint64, types.uint64, types.float32)
 
     def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        width = builder.extract_value(array.shape, 1)
+        address = builder.gep(array.data, [builder.add(builder.mul(args[1], width), args[2])])
         if signature.args[0].dtype != types.uint16:
-            return args[1]
-        return builder.fpext(builder.fptrunc(args[1], ir.HalfType()), ir.FloatType())
+            builder.store(args[3], address)
+            return args[3]
+        half = builder.fptrunc(args[3], ir.HalfType())
+        builder.store(builder.bitcast(half, ir.IntType(16)), address)
+        return builder.fpext(half, ir.FloatType())
 
     return signature, generate
 
 
 @kernel
-def round_weights(panel, w):
-    """Round w to what the panel can hold. Returns |w|^2 of that."""
+def fill_lane(b, lanes, scratch, count, factor):
+    """Lane b of the panel = factor w on the `count` features of scratch, zero elsewhere.
+
+    w becomes what the panel holds, after rounding. Returns |w|^2 of that.
+    """
+    mine, users = lanes.features[b], lanes.users
+    line_of, n_free = lanes.line_of, lanes.n_free[0]
+    for f in range(lanes.n_features[b]):
+        feature = mine[f]
+        lanes.panel[line_of[feature], b] = 0
+        users[feature] -= np.uint8(1)
+        if users[feature] == 0:
+            lanes.free[n_free], line_of[feature] = line_of[feature], 0
+            n_free += 1
     norm = 0.0
-    for f in range(len(w)):
-        w[f] = as_in_panel(panel, w[f])
-        norm += w[f] * w[f]
+    for f in range(count):
+        feature = scratch.features[f]
+        mine[f] = feature
+        if users[feature] == 0:
+            n_free -= 1
+            line_of[feature] = lanes.free[n_free]
+        users[feature] += np.uint8(1)
+        held = put_weight(lanes.panel, line_of[feature], b, factor * scratch.w[f])
+        scratch.w[f] = held
+        norm += held * held
+    lanes.n_features[b], lanes.n_free[0] = count, n_free
     return norm
 
 
 @kernel
-def inner_tolerance(n_round, is_first):
-    """To which multiple of `tol` the working set of this round is solved, if it is the first one or not."""
-    return FIRST_TOLERANCE if is_first else SECOND_TOLERANCE * 0.5 ** max(n_round - 2, 0)
+def begin_lane(b, positives, known, wanted, cost, lanes):
+    """Lane b takes a label with these positives. Returns DONE or what it has no room for.
 
-
-@kernel
-def spare_slack(X, i, bias_weight, slot, w):
-    """1 + z for negative row i of X. w[0] is 0, for features without a number; w[1:] are the weights of the others."""
-    a, b = np.float32(0.0), np.float32(0.0)
-    p, end = X.indptr[i], X.indptr[i + np.uint32(1)]
-    while p + np.uint64(2) <= end:
-        a += X.data[p] * w[slot[X.indices[p]]]
-        b += X.data[p + np.uint64(1)] * w[slot[X.indices[p + np.uint64(1)]]]
-        p += np.uint64(2)
-    if p < end:
-        a += X.data[p] * w[slot[X.indices[p]]]
-    return np.float32(1.0 + X.bias * bias_weight) + (a + b)
-
-
-@kernel
-def take_spare(b, X, rule, n_spare, lanes, scratch):
-    """The spare rows that violate their margin most join lane b. Returns how many spare rows are left.
-
-    None joins if their loss is a small share of the gap allowed.
+    The rows `known` are in the working set from the start, up to `wanted` of them.
     """
-    spare, slack, n_rows = scratch.spare, scratch.values, lanes.n_rows[b]
-    loss, worst = 0.0, np.float32(0.0)
-    for c in range(n_spare):
-        slack[c] = spare_slack(X, spare[c], lanes.bias_weight[b], scratch.slot, lanes.weights[b])
-        if slack[c] > 0.0:
-            loss += slack[c] * slack[c]
-            worst = max(worst, slack[c])
-    allowed = SPARE_SHARE * rule.tol * max(lanes.dual[b], 0.0) / rule.C
-    if loss <= allowed:
-        return 0
-    limit = max(np.float32(0.02) * worst, np.float32(math.sqrt(0.5 * allowed / n_spare)))
-    while count_above(slack, n_spare, limit) > max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)):
-        limit *= np.float32(1.2)
-    left, at, mine = 0, lanes.first[b] + n_rows, np.uint32(1) << np.uint32(b)
-    for c in range(n_spare):
-        i = spare[c]
-        if slack[c] > limit:
+    lanes.want[b] = wanted
+    lanes.need[b] = len(positives) + lanes.want[b]
+    if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
+        return MORE_ROWS
+    at, mine = lanes.first[b], np.uint32(1) << np.uint32(b)
+    for a in range(len(positives)):
+        i = positives[a]
+        lanes.rows[at], lanes.alpha[at] = i, 0.0
+        lanes.positive[i] |= mine
+        lanes.member[i] |= mine
+        at += 1
+    for a in range(len(known)):
+        i = known[a]
+        if lanes.want[b] > 0 and not lanes.member[i] & mine:
             lanes.rows[at], lanes.alpha[at] = i, 0.0
             lanes.member[i] |= mine
+            lanes.want[b] -= 1
             at += 1
-        elif slack[c] > -MAX_FAR:
-            spare[left] = i
-            left += 1
-    lanes.n_rows[b] = at - lanes.first[b]
-    return left
+    lanes.n_rows[b], lanes.n_positive[b] = at - lanes.first[b], len(positives)
+    lanes.cost[b] = cost
+    lanes.rounds[b], lanes.phase[b] = 1, TO_SOLVE
+    return DONE
 
 
 @kernel
-def count_above(values, count, limit):
-    above = 0
-    for c in range(count):
-        above += values[c] > limit
-    return above
+def guess_lane(b, X, first, positives, lanes, scratch):
+    """Lane b guesses its weights, for a pass that finds the rest of its first working set."""
+    u, v, count = guess(X, first, positives, scratch)
+    fill_lane(b, lanes, scratch, count, np.float32(u))
+    lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
+    lanes.tau[b] = 0.0
+    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
 
 
 @kernel
-def make_room(b, X, spare, lanes, scratch):
-    """Check that the working set of lane b can grow, by all spare rows and then by those that a pass finds."""
-    n_rows, n = lanes.n_rows[b] + len(spare), len(lanes.member)
-    lanes.need[b] = n_rows + min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - lanes.n_rows[b])
+def inner_tolerance(n_round):
+    """To which multiple of `tol` the working set of this round is solved."""
+    return FIRST_TOLERANCE if n_round == 1 else SECOND_TOLERANCE * 0.5 ** (n_round - 2)
+
+
+@kernel
+def solve_lane(b, X, rule, lanes, scratch):
+    """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for.
+
+    The primal point is the weights as the panel holds them, so |w|^2 and all losses are taken from these.
+    """
+    n, n_rows = len(lanes.member), lanes.n_rows[b]
+    lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
+    lanes.need[b] = n_rows + lanes.want[b]
     if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
     rows = lanes.rows[lanes.first[b] :]
     entries = np.uint64(0)
-    for r in range(lanes.n_rows[b]):
+    for r in range(n_rows):
         entries += X.indptr[rows[r] + np.uint32(1)] - X.indptr[rows[r]] + np.uint64(3)  # padding
-    for c in range(len(spare)):
-        entries += X.indptr[spare[c] + np.uint32(1)] - X.indptr[spare[c]] + np.uint64(3)
-        scratch.spare[c] = spare[c]
-    return DONE if entries <= np.uint64(len(scratch.x)) else MORE_ENTRIES
-
-
-@kernel
-def solve_lane(b, X, rule, spare, lanes, scratch):
-    """Solve the working set of lane b; returns DONE or what it has no room for.
-
-    Before the pass, rows of `spare` that violate their margin join, and descent goes on. The primal point is the
-    weights as the panel will hold them, so |w|^2 and all losses are taken from these.
-    """
-    ended = make_room(b, X, spare, lanes, scratch)
-    if ended != DONE:
-        return ended
-    rows, n, n_spare = lanes.rows[lanes.first[b] :], len(lanes.member), len(spare)
-    features, weights = lanes.features[b], lanes.weights[b, 1:]
-    count, n_known, gathered = np.int64(0), np.int64(0), np.int64(0)
-    for step in range(MAX_STEPS):
-        count = gather(X, rows, gathered, lanes.n_rows[b], count, features, weights, scratch)
-        gathered, w = lanes.n_rows[b], weights[:count]
-        if step == 0:
-            n_known = even_start(b, X, rule.C, lanes, scratch, w)
-        inner = rule.tol * inner_tolerance(lanes.rounds[b], step == 0 and n_known > 0)
-        if X.is_dense:
-            descend(b, X, rule.C, inner, lanes, scratch, None, w, n_known)
-        else:
-            descend(b, X, rule.C, inner, lanes, scratch, scratch.j, w, n_known)
-        n_known = gathered
-        if n_spare > 0 and step + 1 < MAX_STEPS:
-            n_spare = take_spare(b, X, rule, n_spare, lanes, scratch)
-        if lanes.n_rows[b] == gathered:
-            break
-    if not X.is_dense:
-        for f in range(count):
-            scratch.slot[features[f]] = 0
-    w = weights[:count]
-    lanes.n_weights[b] = count
-    lanes.norm[b] = round_weights(lanes.panel, w) + lanes.bias_weight[b] ** 2
+    if entries > np.uint64(len(scratch.x)):
+        return MORE_ENTRIES
+    count = gather(X, rows, n_rows, scratch)
+    w = scratch.w[:count]
+    w[:] = 0.0
+    inner = rule.tol * inner_tolerance(lanes.rounds[b])
+    if X.is_dense:
+        descend(b, X, rule.C, inner, lanes, scratch, None, w)
+    else:
+        descend(b, X, rule.C, inner, lanes, scratch, scratch.j, w)
+    lanes.norm[b] = fill_lane(b, lanes, scratch, count, np.float32(1.0)) + lanes.bias_weight[b] ** 2
     if X.is_dense:
         lanes.positive_loss[b] = positive_loss(b, X.bias, lanes, scratch, None, w)
     else:
         lanes.positive_loss[b] = positive_loss(b, X.bias, lanes, scratch, scratch.j, w)
-    n_rows = lanes.n_rows[b]
-    lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lanes.bias_weight[b]
     lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * max(lanes.dual[b], 0.0) / (rule.C * n))
     lanes.phase[b] = TO_CHECK
     return DONE
 
 
-# --- 3. all lanes -----------------------------------------------------------------------------------------------------
+# --- 4. all lanes -----------------------------------------------------------------------------------------------------
 
 
 @kernel
-def prepare(X, first_rows, rule, cursor, lanes, scratch, out):
-    """Every lane with a working set solves it.
+def prepare(X, positives, parent, labels, first, first_rows, rule, cursor, lanes, scratch, out):
+    """Every empty lane takes the next label, and guesses if that needs a pass; every lane with a working set solves it.
 
     Returns DONE, or which buffer was too small (then call again with a larger one).
     """
     room = 0
     for b in range(len(lanes.phase)):
-        if lanes.phase[b] == TO_SOLVE:
-            k, spare = lanes.position[b], first_rows.rows[:0]
-            if lanes.n_weights[b] == 0:  # no pass has found further rows yet
-                start = first_rows.starts[k]
-                spare = first_rows.rows[start + first_rows.wanted[k] : start + first_rows.n_found[k]]
-            ended = solve_lane(b, X, rule, spare, lanes, scratch)
-            if ended != DONE:
-                return ended
+        ended = DONE
+        if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
+            k = cursor[0]
+            label, start = labels[k], first_rows.starts[k]
+            own = positives_of(positives, label)
+            known = first_rows.rows[start : start + first_rows.n_found[k]]
+            cost = rule.C * positives.weight[label]
+            if parent[label] >= 0:
+                similar = positives_of(positives, np.uint64(parent[label]))
+                ended = begin_lane(b, own, similar, first_rows.wanted[k], cost, lanes)
+            else:
+                ended = begin_lane(b, own, known, first_rows.wanted[k], cost, lanes)
+            if ended == DONE:
+                lanes.position[b] = k
+                cursor[0] += 1
+                if not first_rows.ready[k]:
+                    guess_lane(b, X, first, own, lanes, scratch)
+        if lanes.phase[b] == TO_SOLVE and ended == DONE:
+            ended = solve_lane(b, X, rule, lanes, scratch)
+        if ended != DONE:
+            return ended
         if lanes.phase[b] == EMPTY:
             lanes.tau[b], lanes.need[b] = np.inf, 0
         else:
-            room += lanes.n_weights[b] + 1
+            room += lanes.n_features[b] + 1
     return MORE_OUTPUT if out.ends[cursor[1]] + room > len(out.indices) else DONE
+
+
+@kernel
+def positives_of(positives, label):
+    return positives.rows[positives.indptr[label] : positives.indptr[label + np.uint64(1)]]

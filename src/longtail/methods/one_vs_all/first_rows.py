@@ -17,11 +17,8 @@ from longtail.compiled import frozen
 from longtail.methods.one_vs_all.first_rows_kernels import N_BINS, likely_rows
 from longtail.methods.one_vs_all.inputs import LabelRows, Samples
 
-MIN_FIRST_ROWS = 100  # the first working set has the positives, and up to this number of other rows,
-FIRST_ROWS_PER_POSITIVE = 4  # or this number per positive if that is more;
-MIN_SPARE_ROWS = 400  # the index finds as many spare rows, at least this number
-SPARE_SHARE = 0.01  # and this share of all rows: to score them costs about a quarter of a label's share of a pass
-MIN_ROWS_OF_PASS = 200  # a first working set that takes a pass has no spare rows, and at least this number
+MIN_FIRST_ROWS = 200  # the first working set has the positives, and up to this number of other rows,
+FIRST_ROWS_PER_POSITIVE = 4  # or this number per positive if that is more
 RARE = 0.05  # share of rows that a feature of the index may occur in
 BUDGET_SHARE = 1 / 80  # share of the entries of X that a label may read in the index,
 MIN_BUDGET = 10_000  # or this number if that is more
@@ -40,8 +37,8 @@ class RareFeatures(NamedTuple):
 class FirstRows(NamedTuple):
     """Label k of a block begins with at most wanted[k] rows beside its positives.
 
-    n_found[k] rows are known: rows[starts[k] : starts[k] + n_found[k]], the likeliest wanted[k] of them first; the
-    others are spare. If ready[k], these are enough; else a pass over X finds others, and none is spare.
+    n_found[k] of them are known: rows[starts[k] : starts[k] + n_found[k]]. If ready[k], these are enough; else a pass
+    over X finds the others.
     """
 
     wanted: np.ndarray
@@ -88,12 +85,10 @@ def first_rows(
     Labels that are `resumed`, because they begin at earlier alphas, need none.
     """
     n, n_positive = len(X.squares), positives.n_positive[labels.view(np.int64)]
+    wanted = np.minimum(np.maximum(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * n_positive), n - n_positive)
     ready = np.zeros(len(labels), np.bool_) if resumed is None else resumed.copy()
-    least = MIN_FIRST_ROWS if index is not None else MIN_ROWS_OF_PASS
-    wanted = np.minimum(np.maximum(least, FIRST_ROWS_PER_POSITIVE * n_positive), n - n_positive)
-    spare = np.minimum(np.maximum(max(MIN_SPARE_ROWS, int(SPARE_SHARE * n)), wanted), n - n_positive - wanted)
-    wanted[ready], spare[ready] = 0, 0
-    starts = np.concatenate([[0], np.cumsum(wanted + spare)])
+    wanted[ready] = 0
+    starts = np.concatenate([[0], np.cumsum(wanted)])
     n_rows = 0 if index is None else starts[-1]
     n_found = np.zeros(len(labels), np.int64)
     found = FirstRows(wanted, starts, n_found, ready, np.zeros(n_rows, np.uint32))

@@ -76,18 +76,8 @@ def add_scores(index, count, threshold, scratch):
 
 
 @kernel
-def lowest_bin(bins, room):
-    """The bin that no longer fits whole into `room`, counted from the highest, and how many of its rows still do."""
-    lowest, left = N_BINS - 1, room
-    while lowest > 0 and bins[lowest] <= left:
-        left -= bins[lowest]
-        lowest -= 1
-    return lowest, left
-
-
-@kernel
 def take_best(k, wanted, scratch, out):
-    """Write the best of the k rows in scratch.touched to `out`, the best `wanted` of them first; set all scores to 0.
+    """Write up to `wanted` of the k rows in scratch.touched to `out`, and set the scores of all k to 0.
 
     Only rows of positive score count. Those of the highest bins of a histogram are taken, and of the bin that is too
     large for the rest the first rows. Returns how many were written.
@@ -101,9 +91,11 @@ def take_best(k, wanted, scratch, out):
     for c in range(k):
         if scores[touched[c]] > 0.0:
             bins[np.int64(scores[touched[c]] * scale)] += 1
-    lowest, left = lowest_bin(bins, len(out))
-    lowest_wanted, left_wanted = lowest_bin(bins, wanted)
-    count, best = 0, 0
+    lowest, left = N_BINS - 1, wanted
+    while lowest > 0 and bins[lowest] <= left:
+        left -= bins[lowest]
+        lowest -= 1
+    count = 0
     for c in range(k):
         i = touched[c]
         score = scores[i]
@@ -114,13 +106,7 @@ def take_best(k, wanted, scratch, out):
                 left -= 1
             elif place <= lowest:
                 continue
-            is_wanted = place > lowest_wanted
-            if place == lowest_wanted and left_wanted > 0:
-                is_wanted, left_wanted = True, left_wanted - 1
             out[count] = i
-            if is_wanted:
-                out[count], out[best] = out[best], i
-                best += 1
             count += 1
     return count
 

@@ -42,10 +42,8 @@ class Lanes(NamedTuple):
     n_positive: np.ndarray
     rows: np.ndarray  # (first[32],)
     alpha: np.ndarray  # (first[32],)
-    n_weights: np.ndarray  # features of the working set, which have a weight
-    n_features: np.ndarray  # the first of these, which have a line of the panel
-    features: np.ndarray  # (32, n_features + 1)
-    weights: np.ndarray  # (32, 1 + n_features) 0, then the weights of `features`
+    n_features: np.ndarray  # features with a weight in the panel
+    features: np.ndarray  # (32, n_features)
     panel: np.ndarray  # (1 + n_features, 32), half precision as uint16, or float32
     line_of: np.ndarray  # (n_features,)
     users: np.ndarray  # (n_features,) how many lanes have a weight for it
@@ -68,17 +66,17 @@ class Lanes(NamedTuple):
 
 
 class LaneScratch(NamedTuple):
-    """Buffers for one lane at a time: the rows of its working set with features renumbered."""
+    """Buffers for one lane at a time: the rows of its working set with features renumbered, and its weights."""
 
-    slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `solve_lane` and `positive_mean`
-    sum: np.ndarray  # (n_features,) of the positives, in `even_start`
+    slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `gather` and `guess`
+    features: np.ndarray
+    w: np.ndarray
     x: np.ndarray
     j: np.ndarray
     ends: np.ndarray
     order: np.ndarray
     step: np.ndarray  # 1 / Q of `descend`
     values: np.ndarray
-    spare: np.ndarray  # rows that may join before the first pass
 
 
 class DualOutput(NamedTuple):
@@ -119,9 +117,8 @@ class DualSpace:
         self.lanes = Lanes(
             phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LABEL_LANES),
             first=np.zeros(LABEL_LANES + 1, np.int64), need=whole(), n_rows=whole(), n_positive=whole(),
-            rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_weights=whole(), n_features=whole(),
-            features=np.zeros((LABEL_LANES, d + 1), np.uint32),
-            weights=np.zeros((LABEL_LANES, d + 1), np.float32), panel=_on_cache_lines(d + 1, panel_type),
+            rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_features=whole(),
+            features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1, panel_type),
             line_of=lines if is_dense else np.zeros(d, np.uint32), users=np.full(d, is_dense, np.uint8),
             free=lines[::-1].copy(), n_free=np.full(1, 0 if is_dense else d), factor=floats(), offset=floats(),
             positive=np.zeros(n, np.uint32), member=np.zeros(n, np.uint32), tau=floats(),
@@ -130,10 +127,9 @@ class DualSpace:
             dual=np.zeros(LABEL_LANES), norm=np.zeros(LABEL_LANES), bias_weight=np.zeros(LABEL_LANES),
         )  # fmt: skip
         self.scratch = LaneScratch(
-            slot=np.zeros(d, np.uint32), sum=np.zeros(d, np.float32),
+            slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
             x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32), ends=np.zeros(1, np.uint64),
             order=np.zeros(0, np.uint32), step=np.zeros(0), values=np.zeros(0, np.float32),
-            spare=np.zeros(0, np.uint32),
         )  # fmt: skip
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
@@ -186,7 +182,6 @@ class DualSpace:
             order=np.zeros(most, np.uint32),
             step=np.zeros(most),
             values=np.zeros(2 * most, np.float32),
-            spare=np.zeros(most, np.uint32),
         )
 
 

@@ -6,6 +6,9 @@ Contract: all buffers come from lanes.py. See dual.py.
 from __future__ import annotations
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from longtail.compiled import kernel
 
@@ -15,23 +18,29 @@ MAX_ROUNDS = 12
 ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
 
 
+@intrinsic
+def from_panel(typing_context, weight):
+    """A weight of the panel, in half precision (uint16) or float32, as float32."""
+    signature = types.float32(weight)
+
+    def generate(context, builder, signature, args):
+        if signature.args[0] == types.uint16:
+            return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+        return args[0]
+
+    return signature, generate
+
+
 @kernel
 def close_lane(b, P, gap, solved, prune, lanes, out, k):
-    """Write the label of lane b as entry k of the output, small weights cut, and leave the lane and its panel empty."""
-    at, n_free = out.ends[k], lanes.n_free[0]
-    features, weight, users, line_of = lanes.features[b], lanes.bias_weight[b], lanes.users, lanes.line_of
+    """Write the label of lane b as entry k of the output, small weights cut, and leave the lane empty."""
+    at = out.ends[k]
+    features, weight = lanes.features[b], lanes.bias_weight[b]
     for f in range(lanes.n_features[b]):
-        feature = features[f]
-        line, value = line_of[feature], lanes.weights[b, 1 + f]
-        lanes.panel[line, b] = 0
-        users[feature] -= np.uint8(1)
-        if users[feature] == 0:
-            lanes.free[n_free], line_of[feature] = line, 0
-            n_free += 1
+        value = from_panel(lanes.panel[lanes.line_of[features[f]], b])
         if abs(value) >= prune and value != 0.0:
-            out.indices[at], out.data[at] = feature, value
+            out.indices[at], out.data[at] = features[f], value
             at += 1
-    lanes.n_features[b], lanes.n_weights[b], lanes.n_free[0] = 0, 0, n_free
     if abs(weight) >= prune and weight != 0.0:  # it is zero without a bias feature
         out.indices[at], out.data[at] = len(lanes.line_of), weight
         at += 1

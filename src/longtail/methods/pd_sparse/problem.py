@@ -100,11 +100,7 @@ class PDSparseProblem(CoupledProblem):
         return same
 
     def like(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
-        """Return the problem of these rows, with only the last pair if they are too few to compare pairs."""
-        parameters = self.parameters._replace(max_iter=self.max_iter)
-        C, lam = self.pairs[-1]
-        single = PDSparseProblem(X, Y, parameters._replace(C=[C], lam=[lam]))
-        return PDSparseProblem(X, Y, parameters) if len(self.pairs) > 1 and single.held_out else single
+        return PDSparseProblem(X, Y, self.parameters._replace(max_iter=self.max_iter))
 
     def _split(self) -> tuple[np.ndarray, np.ndarray]:
         """The rows to train on and the rows to hold out."""
