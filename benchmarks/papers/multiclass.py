@@ -8,6 +8,7 @@ Every system has one thread. Peak memory counts the whole process with data and 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import resource
 import tempfile
 import time
@@ -71,13 +72,29 @@ def fit_longtail(rows: Rows, method: str, parameters: dict[str, Any], paper: boo
     return Fitted(lambda X: clf.predict_topk(X, 1).labels[:, 0], size, more)
 
 
-def fit_sklearn(rows: Rows, multi_class: str) -> Fitted:
+def sklearn_model(loss: str = "svm", penalty: str = "l2", multi_class: str = "ovr", **parameters: Any) -> Any:
+    """LIBLINEAR in scikit-learn: one-vs-all ("svm", or "logistic" with "l2" or "l1"), or "crammer_singer"."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
+    if loss == "svm":
+        return LinearSVC(multi_class=multi_class, penalty=penalty, **parameters)
+    new = (
+        inspect.signature(LogisticRegression).parameters["penalty"].default == "deprecated"
+    )  # from scikit-learn 1.8 on
+    kind = {"l1_ratio": float(penalty == "l1")} if new else {"penalty": penalty}
+    return OneVsRestClassifier(LogisticRegression(solver="liblinear", **kind, **parameters))
+
+
+def fit_sklearn(rows: Rows, **arguments: Any) -> Fitted:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        clf = LinearSVC(multi_class=multi_class).fit(sp.csr_matrix(rows.X), rows.y)
-    return Fitted(lambda X: clf.predict(sp.csr_matrix(X)), clf.coef_.nbytes, {"weights": int(clf.coef_.size)})
+        clf = sklearn_model(**arguments).fit(sp.csr_matrix(rows.X), rows.y)
+    parts = [own.coef_ for own in getattr(clf, "estimators_", [clf])]
+    weights = sum(int(np.count_nonzero(part)) for part in parts)
+    size = sum(part.nbytes for part in parts) if weights == sum(part.size for part in parts) else 8 * weights
+    return Fitted(lambda X: clf.predict(sp.csr_matrix(X)), size, {"weights": weights})
 
 
 def fit_vw(rows: Rows, reduction: str, bits: int = 26) -> Fitted:

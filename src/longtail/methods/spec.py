@@ -37,6 +37,15 @@ def parse(text: Any, choices: Mapping[str, Callable[..., Any]], where: str) -> t
     return name, options
 
 
+def at_least_one(options: Mapping[str, Any], where: str) -> None:
+    """Raise InputError if an option is below 1."""
+    for option, value in options.items():
+        if value < 1:
+            raise InputError(
+                f"{where}: the option {option!r} must be a whole number of at least 1. Got {value!r} instead."
+            )
+
+
 def to_text(name: str, options: Mapping[str, Any]) -> str:
     """The text that `parse` reads back as this name and these options."""
     words = {True: "yes", False: "no"}

@@ -9,10 +9,10 @@ from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
 
 
-def make(X, Y, *, C=1.0, lam=0.1, parts=1, returned=1, sampled=False, bias=0.0, seed=0, threads=1):
+def make(X, Y, *, C=1.0, lam=0.1, parts=1, returned=1, sampled=False, bias=0.0, seed=0, threads=1, batch_size=256):
     rng = np.random.default_rng(seed)
     search = Search("sampled" if sampled else "part", parts, returned, sampled)
-    solver = FrankWolfe(LabelledRows.of(X, Y, bias, rng), search, rng, parallel.Team(threads))
+    solver = FrankWolfe(LabelledRows.of(X, Y, bias, rng), search, rng, parallel.Team(threads), batch_size)
     solver.start(C, lam)
     return solver
 

@@ -63,18 +63,68 @@ def test_the_best_pair_of_the_path_is_taken(text):
     clf = lt.PDSparse(C=[5, 0.001], lam=(0.02, 100.0), post_solve=False).fit(*text)
     tried = list(zip(figure(clf, "pass_C", "path"), figure(clf, "pass_lam", "path"), strict=True))
     expected = [(0.001, 100.0), (0.001, 0.02), (5.0, 100.0), (5.0, 0.02)]
-    assert tried == [pair for pair in expected for _ in range(stages.PROBE_PASSES)]
+    assert tried == [pair for pair in expected for _ in range(2)]
     assert (clf.C_, clf.lam_) == (5.0, 0.02)
     ends = dict(zip(tried, figure(clf, "pass_precision", "path"), strict=True))
     assert max(ends, key=ends.__getitem__) == (5.0, 0.02)
 
 
-def test_the_path_of_the_paper_in_one_call(text):
-    clf = lt.PDSparse(C=1, lam=(10, 1, 0.1, 0.01)).fit(*text)
-    assert clf.lam_ in (0.1, 0.01)
-    assert figure(clf, "pass_lam", "path")[:: stages.PROBE_PASSES] == [10, 1, 0.1, 0.01]
+def test_the_settings_of_the_paper(text):
+    """Section 5: C = 1, lam of 0.01 to 10 by held-out rows, nu = 3, one label returned, three passes without gain; the
+    sampled search of section 4.4, one row after the other, and no training on held-out rows."""
+    clf = lt.PDSparse.paper().fit(*text)
+    assert (clf.C_, clf.lam_ in (0.1, 0.01)) == (1.0, True)
+    used = clf.training_.settings
+    assert (used["search"], used["n_iter_no_change"], used["batch_size"]) == ("sampled:parts=3,returned=1", 3, 1)
+    assert set(stages_of(clf)) <= {"path", "train", "post-solve"}
+    assert set(clf.training_.pass_rows.tolist()) == {540}  # never the 60 held-out rows, and never a sample
+    lams, precisions = (np.array(figure(clf, name, "path")) for name in ("pass_lam", "pass_precision"))
+    best = {}
+    for lam in (10, 1, 0.1, 0.01):
+        own = precisions[lams == lam]
+        assert len(own) == int(np.argmax(own)) + 1 + 3  # three more than the best one
+        best[lam] = own.max()
+    assert best[clf.lam_] == max(best.values())
     with pytest.raises(InputError, match="4 pairs of C and lam can only be compared on held-out rows"):
-        lt.PDSparse(C=1, lam=(10, 1, 0.1, 0.01), early_stopping=False).fit(*text)
+        lt.PDSparse.paper(early_stopping=False).fit(*text)
+
+
+def test_without_a_refit_the_best_pass_is_the_model(text, monkeypatch):
+    scores = iter([0.1, 0.4, 0.3, 0.2, 0.4])
+    monkeypatch.setattr(stages.StagedTraining, "precision", lambda self: next(scores))
+    clf = lt.PDSparse(C=5.0, lam=0.1, max_iter=20, post_solve="never", refit=False).fit(*text)
+    assert stages_of(clf) == ["train"] * 5
+    monkeypatch.setattr(stages.StagedTraining, "precision", lambda self: 0.5 + 0.1 * len(self.history))
+    best = lt.PDSparse(C=5.0, lam=0.1, max_iter=2, post_solve="never", refit=False).fit(*text)
+    np.testing.assert_allclose(clf.model_.W.toarray(), best.model_.W.toarray(), atol=1e-4)
+    assert stages.n_passes(clf.training_) == stages.n_passes(best.training_) == 2
+
+
+@pytest.mark.parametrize(("post_solve", "early_stopping", "passes"), [
+    ("always:passes=3", True, 3), ("always", False, 1), ("auto", False, 0), (True, False, 0), ("never", True, 0),
+    (False, True, 0),
+])  # fmt: skip
+def test_a_post_solve_that_was_asked_for_is_done(text, post_solve, early_stopping, passes):
+    """With or without held-out rows, and with or without a refit."""
+    for refit in (True, False):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            clf = lt.PDSparse(
+                C=5.0, lam=0.1, max_iter=2, post_solve=post_solve, early_stopping=early_stopping, refit=refit
+            ).fit(*text)
+        assert stages_of(clf).count("post-solve") == passes
+        assert stages_of(clf)[len(stages_of(clf)) - passes :] == ["post-solve"] * passes
+        assert clf.training_.post_solved.tolist() == [passes > 0]
+
+
+def test_rows_one_after_the_other_and_batches_reach_the_same_objective(text):
+    ends = []
+    for batch_size in (1, 8):
+        clf = lt.PDSparse(C=1.0, lam=0.1, early_stopping=False, max_iter=30, tol=0, batch_size=batch_size)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            ends.append(clf.fit(*text).training_.pass_objective[-1])
+    assert ends[0] == pytest.approx(ends[1], rel=2e-3)
 
 
 def test_auto_chooses_c_and_scales_lam_with_it(text):
@@ -185,8 +235,8 @@ def test_a_loaded_model_has_its_record(text, tmp_path):
     assert loaded.training_.settings == clf.training_.settings
     assert stages_of(loaded) == stages_of(clf)
     assert set(loaded.training_.figures) == {
-        "C", "lam", "pass_stage", "pass_C", "pass_lam", "pass_rows", "pass_precision", "pass_objective", "pass_k_A",
-        "pass_k_W",
+        "C", "lam", "post_solved", "pass_stage", "pass_C", "pass_lam", "pass_rows", "pass_precision", "pass_objective",
+        "pass_k_A", "pass_k_W",
     }  # fmt: skip
 
 
@@ -264,7 +314,10 @@ def test_features_of_extreme_size_stay_finite():
         ("early_stopping", 1, "True or False"),
         ("validation_fraction", 1.0, "a number above 0 and below 1"),
         ("n_iter_no_change", 0, "a whole number of at least 1"),
-        ("post_solve", 1, "True or False"),
+        ("post_solve", 1, "one of 'auto', 'always', 'never'"),
+        ("path", "short", "one of 'probe', 'full'"),
+        ("refit", 1, "True or False"),
+        ("batch_size", 0, "a whole number of at least 1"),
         ("random_state", -1, "None, a whole number from 0 to 2^32 - 1 or a RandomState"),
         ("bias", -1, "a number of at least 0"),
     ],
@@ -280,6 +333,7 @@ def test_bad_parameters_are_named_at_fit(name, value, wanted):
     [
         ("part:parts=0", "the option 'parts' must be a whole number of at least 1. Got 0 instead."),
         ("exact:returned=1.5", "the option 'returned' must be a whole number. Got '1.5' instead."),
+        ("part:least=0", "the option 'least' must be a whole number of at least 1. Got 0 instead."),
         ("exact:parts=2", "'exact' takes 'returned'. Got 'exact:parts=2' instead of the form"),
     ],
 )
@@ -295,6 +349,7 @@ def test_options_of_a_search_are_used(text):
 
     assert settings("part") == "part:parts=2,returned=4"  # parts of at least 100 of 250 labels
     assert settings("part:parts=1,returned=2") == "part:parts=1,returned=2"
+    assert settings("part:least=20") == "part:parts=5,returned=4"
     assert settings("sampled:returned=7") == "sampled:parts=2,returned=7"
     assert settings("exact") == "exact:returned=4"
 

@@ -47,7 +47,13 @@ def test_settings_are_plain_values_of_resolved_parameters():
     assert settings["lam"] == pytest.approx([0.02, 0.2])
     assert settings["max_iter"] == 100
     assert settings["early_stopping"] is True
+    assert (settings["path"], settings["post_solve"]) == ("probe:rows=4000,passes=2", "auto:passes=1")
     assert problem(validation_fraction=0.01).settings["early_stopping"] is False  # too few rows to hold out
+
+
+def test_a_plan_chooses_a_pair_quickly_even_if_training_compares_them_in_full():
+    settled = problem(C=(1e-4, 5.0), path="full", max_iter=50).settled(1)
+    assert settled.parameters.C == [5.0]
 
 
 def test_held_out_rows_have_a_loss_and_are_not_trained_on():

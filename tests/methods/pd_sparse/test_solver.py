@@ -159,6 +159,24 @@ def one_batch(monkeypatch):
     monkeypatch.setattr(frank_wolfe, "MIN_BATCHES", 1)
 
 
+def test_rows_are_searched_in_batches_of_at_most_this_size(monkeypatch, one_batch):
+    X, Y = multiclass(0)
+    searched = []
+    search = frank_wolfe.FrankWolfe._search
+
+    def counted(solver, rows, parts, seed):
+        searched.append(len(rows))
+        return search(solver, rows, parts, seed)
+
+    monkeypatch.setattr(frank_wolfe.FrankWolfe, "_search", counted)
+    for batch_size, expected in ((1, [1] * 40), (16, [16, 16, 8]), (256, [40])):
+        searched.clear()
+        solver = make(X, Y, batch_size=batch_size)
+        solver.run_pass(solver.samples.with_loss)
+        assert searched == expected
+        check_state(solver, X.toarray().astype(float))
+
+
 @given(problems, st.sampled_from([0.0, 0.1]), st.sampled_from([0.3, 3.0]))
 @settings(deadline=None, max_examples=10)
 def test_the_dual_objective_never_rises(problem, lam, C):

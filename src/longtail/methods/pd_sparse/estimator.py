@@ -14,7 +14,8 @@ from longtail import check
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.pd_sparse.problem import PDSparseParameters, PDSparseProblem
 from longtail.methods.pd_sparse.search import parse_search
-from longtail.methods.pd_sparse.stages import POST_SOLVE, n_passes
+from longtail.methods.pd_sparse.stage_options import parse_path, parse_post_solve
+from longtail.methods.pd_sparse.stages import n_passes
 from longtail.training import Training
 
 
@@ -38,11 +39,11 @@ class PDSparse(ExtremeClassifier):
     lam : float, "auto", or several floats, default="auto"
         Weight of the l1 penalty: a larger value gives fewer weights. "auto" is 0.02 C. Several values are tried from
         the largest to the smallest. Each continues from the weights of the previous one.
-    search : str, default="part:parts=5,returned=4"
+    search : str, default="part:parts=5,returned=4,least=100"
         Which labels a row is compared with in a search. "part": with one part of the labels, drawn at random for each
-        search. The labels are divided into `parts` parts of at least 100 labels. "exact": with all labels; this search
-        has no option `parts`. "sampled": with one part, using only a sample of the row's features. `returned` is the
-        number of labels that a search returns. It doubles when searching takes most of the time.
+        search. The labels are divided into `parts` parts of at least `least` labels. "exact": with all labels; it takes
+        `returned` alone. "sampled": with one part, using only a sample of the row's features. `returned` is the number
+        of labels that a search returns. It doubles after a pass in which searching took most of the work, up to 64.
     max_iter : int or None, default=None
         Maximum number of passes over the rows, not counting the passes that choose C and lam. None means 4 passes, or
         more if there are fewer than 10,000 rows, so that about 40,000 rows are processed in total.
@@ -56,9 +57,19 @@ class PDSparse(ExtremeClassifier):
         Share of the rows to hold out. At most 2,000 rows are held out.
     n_iter_no_change : int, default=3
         Training stops after this many passes without improvement on the held-out rows.
-    post_solve : bool, default=True
-        Train the selected weights again without the l1 penalty, and keep the result if it raises the precision on
-        held-out rows.
+    path : str, default="probe:rows=4000,passes=2"
+        How several pairs of C and lam are compared. "probe": after a few passes over at most `rows` rows. "full": each
+        pair is trained on all rows until the precision on held-out rows no longer rises, as in the paper.
+    post_solve : str, default="auto:passes=1"
+        Train the selected weights again without the l1 penalty, for `passes` passes. "auto": keep the result if it
+        raises the precision on held-out rows; without held-out rows it is not done. "always" and "never" do not ask.
+        True means "auto" and False means "never".
+    refit : bool, default=True
+        Whether the model is also trained on the held-out rows at the end. False keeps the weights of the best pass, as
+        in the paper.
+    batch_size : int, default=256
+        Number of rows that are searched together, with the weights from before the batch, so that threads can share
+        the searches. There are at least 64 batches in a pass. 1 is the algorithm of the paper, which uses one thread.
     bias : float, default=0.0
         Value of a constant feature that is added to every row. 0 adds none, as in the paper.
     normalize : bool, default=False
@@ -87,7 +98,7 @@ class PDSparse(ExtremeClassifier):
     n_iter_ : int
         Number of passes over the training rows, not counting the passes that chose C and lam.
     training_ : Training
-        The record of the fit. Figures: `C` and `lam`, and for every pass `pass_stage` (a position in
+        The record of the fit. Figures: `C`, `lam` and `post_solved`, and for every pass `pass_stage` (a position in
         `longtail.methods.pd_sparse.STAGES`), `pass_C`, `pass_lam`, `pass_rows`, `pass_precision` (on held-out rows),
         `pass_objective` (the dual objective), `pass_k_A` (active labels per row) and `pass_k_W` (weights per feature).
 
@@ -106,7 +117,17 @@ class PDSparse(ExtremeClassifier):
     """
 
     method = "pd-sparse"
-    _paper: ClassVar[Mapping[str, Any]] = {"C": 1.0, "search": "part:parts=3,returned=1"}
+    _paper: ClassVar[Mapping[str, Any]] = {
+        "C": 1.0,
+        "lam": (10.0, 1.0, 0.1, 0.01),
+        "search": "sampled:parts=3,returned=1,least=1",
+        "max_iter": 50,
+        "n_iter_no_change": 3,
+        "path": "full",
+        "post_solve": "auto:passes=10",
+        "refit": False,
+        "batch_size": 1,
+    }
     _repeated: dict[str, Any]  # only in an estimator that repeats an earlier fit: its problem parameters
 
     def __init__(
@@ -114,13 +135,16 @@ class PDSparse(ExtremeClassifier):
         C: float | str | Sequence[float] = "auto",
         *,
         lam: float | str | Sequence[float] = "auto",
-        search: str = "part:parts=5,returned=4",
+        search: str = "part:parts=5,returned=4,least=100",
         max_iter: int | None = None,
         tol: float = 1e-3,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 3,
-        post_solve: bool = True,
+        path: str = "probe:rows=4000,passes=2",
+        post_solve: bool | str = "auto:passes=1",
+        refit: bool = True,
+        batch_size: int = 256,
         bias: float = 0.0,
         normalize: bool = False,
         calibrate: bool | str = False,
@@ -135,7 +159,10 @@ class PDSparse(ExtremeClassifier):
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
         self.n_iter_no_change = n_iter_no_change
+        self.path = path
         self.post_solve = post_solve
+        self.refit = refit
+        self.batch_size = batch_size
         self.bias = bias
         self.normalize = normalize
         self.calibrate = calibrate
@@ -160,7 +187,10 @@ class PDSparse(ExtremeClassifier):
         check.flag(self, "early_stopping")
         check.fraction(self, "validation_fraction")
         check.number(self, "n_iter_no_change", least=1, whole=True)
-        check.flag(self, "post_solve")
+        parse_path(self.path)
+        parse_post_solve(self.post_solve)
+        check.flag(self, "refit")
+        check.number(self, "batch_size", least=1, whole=True)
         check.number(self, "bias", least=0)
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
@@ -179,7 +209,10 @@ class PDSparse(ExtremeClassifier):
             early_stopping=bool(self.early_stopping),
             validation_fraction=float(self.validation_fraction),
             n_iter_no_change=int(self.n_iter_no_change),
-            post_solve=bool(self.post_solve),
+            path=parse_path(self.path),
+            post_solve=parse_post_solve(self.post_solve),
+            refit=bool(self.refit),
+            batch_size=int(self.batch_size),
             bias=float(self.bias),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
@@ -191,7 +224,7 @@ class PDSparse(ExtremeClassifier):
         again._repeated = {
             "early_stopping": False,
             "repeat": n_passes(record),
-            "post_solve": bool(record.pass_stage[-1] == POST_SOLVE),
+            "post_solve": parse_post_solve(self.post_solve) if record.post_solved[0] else parse_post_solve("never"),
         }
         return again
 

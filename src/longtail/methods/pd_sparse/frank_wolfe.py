@@ -17,9 +17,9 @@ once, in random order:
 
 Differs from the paper: rows are processed in mini-batches. The searches of a batch run in parallel and read the weights
 from before the batch. Then the rows are updated one after the other, with fresh scores of their active labels, so no
-update increases G. Batches depend on the data alone, so the number of threads does not change the result. The rule of
-section 4.4 returns more labels from a search when searching takes most of the time. Here it counts operations instead
-of seconds, for the same reason.
+update increases G. With batches of one row, this is Algorithm 1. Batches depend on the data alone, so the number of
+threads does not change the result. The rule of section 4.4 returns more labels from a search when searching takes most
+of the time. Here it counts operations instead of seconds, for the same reason.
 
 Symbols: N rows, D features, K labels. A_i, the active set of row i, is `members` of row i, positive labels first.
 """
@@ -45,9 +45,9 @@ from longtail.methods.pd_sparse.weights import WeightTables
 from longtail.methods.state import joined, of, of_generator, set_generator, with_room
 
 MEMBER = np.dtype([("label", np.uint32), ("alpha", np.float64)])
-BATCH = 256  # rows searched at a time
 MIN_BATCHES = 64  # least number of batches in a pass, so small data has smaller batches
 SPARE_MEMBERS = 4  # room for negative labels in a row's first active set
+REBUILD = 256  # rows that are visited between two rebuilds of the lists, at least
 SLOT_WORK = 25.0  # visiting a slot takes as long as reading this many entries of lists
 MAX_RETURNED = 64
 
@@ -183,11 +183,19 @@ class Point:
 class FrankWolfe:
     """The state of training. `members`, `weights`, `C` and `lam` belong together and change together."""
 
-    def __init__(self, samples: LabelledRows, search: Search, rng: np.random.Generator, team: parallel.Team) -> None:
+    def __init__(
+        self,
+        samples: LabelledRows,
+        search: Search,
+        rng: np.random.Generator,
+        team: parallel.Team,
+        batch_size: int,
+    ) -> None:
         self.samples = samples
         self.search = search
         self.rng = rng
         self.team = team
+        self.batch_size = batch_size  # rows searched at a time, at most
         widest = int(np.diff(samples.X[2].view(np.int64)).max(initial=0))
         self.scores = [np.zeros(samples.n_labels, np.float32) for _ in range(team.size)]  # one buffer per thread
         self.factors = [np.empty(widest, np.float32) for _ in range(team.size)]
@@ -229,13 +237,13 @@ class FrankWolfe:
         searching = 0.0
         updating = 0.0
         since_rebuild = 0
-        for batch in parallel.ranges(len(order), max(1, min(BATCH, len(order) // MIN_BATCHES))):
+        for batch in parallel.ranges(len(order), max(1, min(self.batch_size, len(order) // MIN_BATCHES))):
             batch_rows = order[batch.start : batch.stop]
             found, work = self._search(batch_rows, parts[batch.start : batch.stop], seed)
             searching += work
             updating += self._update(batch_rows, found)
             since_rebuild += len(batch_rows)
-            if since_rebuild >= max(self.visits, BATCH):  # long lists become rows, and zeros leave the lists
+            if since_rebuild >= max(self.visits, REBUILD):  # long lists become rows, and zeros leave the lists
                 self._rebuild(since_rebuild)
                 since_rebuild = 0
             report(batch.stop)

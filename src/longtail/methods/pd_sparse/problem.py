@@ -17,7 +17,8 @@ from longtail.errors import InputError
 from longtail.methods.forecast import SAMPLE_SHARE
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
-from longtail.methods.pd_sparse.stages import PROBE_PASSES, PROBE_ROWS, StagedTraining, ValidationRows, pass_figures
+from longtail.methods.pd_sparse.stage_options import PROBE_PASSES, PROBE_ROWS, PathStage, PostSolve
+from longtail.methods.pd_sparse.stages import StagedTraining, ValidationRows, pass_figures
 from longtail.methods.problem import Block, CoupledProblem, Part
 from longtail.parallel import Team, Work
 
@@ -40,7 +41,10 @@ class PDSparseParameters(NamedTuple):
     early_stopping: bool
     validation_fraction: float
     n_iter_no_change: int
-    post_solve: bool
+    path: PathStage
+    post_solve: PostSolve
+    refit: bool
+    batch_size: int
     bias: float
     seed: int
     repeat: int | None = None  # if given: train this many passes with the only C and lam, without held-out rows
@@ -71,7 +75,10 @@ class PDSparseProblem(CoupledProblem):
             "early_stopping": bool(self.held_out),
             "validation_fraction": parameters.validation_fraction,
             "n_iter_no_change": parameters.n_iter_no_change,
-            "post_solve": parameters.post_solve,
+            "path": str(parameters.path),
+            "post_solve": str(parameters.post_solve),
+            "refit": parameters.refit,
+            "batch_size": parameters.batch_size,
             "bias": parameters.bias,
             "seed": parameters.seed,
         }
@@ -80,12 +87,14 @@ class PDSparseProblem(CoupledProblem):
         """Return the problem with the C and lam that training will choose, found on fewer rows if there are few."""
         if len(self.pairs) == 1:
             return self
+        path = self.parameters.path
+        passes = path.passes or PROBE_PASSES  # training every pair in full would take too long
         visits = SAMPLE_SHARE * self.max_iter * len(self.training)
-        n_rows = max(MIN_PROBE, min(PROBE_ROWS, int(visits / PROBE_PASSES / len(self.pairs))))
+        n_rows = max(MIN_PROBE, min(path.rows or PROBE_ROWS, int(visits / passes / len(self.pairs))))
         with Team(n_threads) as team:
             training = self._staged(team, Work(n_threads))
             sample = training.solver.rng.permutation(self.training)[:n_rows]
-            C, lam = training.best_pair(self.pairs, sample)
+            C, lam = training.best_pair(self.pairs, sample, PathStage(n_rows, passes))
         same = copy(self)
         same.parameters = self.parameters._replace(C=[C], lam=[lam])
         return same
@@ -103,7 +112,7 @@ class PDSparseProblem(CoupledProblem):
 
     def _staged(self, team: Team, work: Work) -> StagedTraining:
         return StagedTraining(
-            FrankWolfe(self.samples, self.search, deepcopy(self._rng), team),
+            FrankWolfe(self.samples, self.search, deepcopy(self._rng), team, self.parameters.batch_size),
             self.training,
             self.held_out,
             max_iter=self.max_iter,
@@ -114,15 +123,15 @@ class PDSparseProblem(CoupledProblem):
 
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
+            how = self.parameters
             training = self._staged(team, work)
-            if self.parameters.repeat is None:
-                training.run(self.pairs, post_solve=self.parameters.post_solve)
+            if how.repeat is None:
+                training.run(self.pairs, how.path, post_solve=how.post_solve, refit=how.refit)
             else:
-                training.run_as_before(
-                    self.pairs[0], passes=self.parameters.repeat, post_solve=self.parameters.post_solve
-                )
+                training.run_as_before(self.pairs[0], passes=how.repeat, post_solve=how.post_solve)
         C, lam = training.chosen
-        figures = {"C": np.array([C]), "lam": np.array([lam]), **pass_figures(training.history)}
+        chosen = {"C": np.array([C]), "lam": np.array([lam]), "post_solved": np.array([training.post_solved], np.uint8)}
+        figures = {**chosen, **pass_figures(training.history)}
         return self.part(training.solver.W(), training.status, training.n_iter, figures)
 
 

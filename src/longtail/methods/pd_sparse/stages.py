@@ -5,19 +5,20 @@ chosen as well, because its best value differs between data sets by a factor of 
 
     path         Each pair (C, lam) is trained for two passes over a sample of the rows. lam decreases, and each pair
                  continues from the previous one; a new C begins at zero. The best pair on held-out rows is chosen.
+                 `path="full"`, as in the paper: each pair is trained from zero on all rows, until there is no gain.
     train        Passes over all rows that are not held out, from zero, until there is no more gain. The weights of the
                  best pass are kept.
-    post-solve   One pass on the l2 problem over the selected weights (section 4.3). It is undone unless it raises the
-                 precision on held-out rows.
+    post-solve   One pass, or more, on the l2 problem over the selected weights (section 4.3). It is undone unless it
+                 raises the precision on held-out rows, or was asked for.
     refit        The model is also trained on the held-out rows. If their share is above REFIT_SHARE, training starts
                  again at zero, with the best number of passes, on all rows. Otherwise one more pass over all rows
-                 follows.
+                 follows. The paper has no such stage: `refit=False`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -27,6 +28,7 @@ import scipy.sparse as sp
 from longtail import metrics
 from longtail.matrix import one_label_per_row
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Members, Point
+from longtail.methods.pd_sparse.stage_options import PathStage, PostSolve
 from longtail.methods.pd_sparse.weights import WeightTables
 from longtail.methods.state import Arrays, joined, of
 from longtail.parallel import Work
@@ -35,7 +37,6 @@ from longtail.training import Status, Training
 
 PATH, TRAIN, POST_SOLVE, REFIT = range(4)
 STAGES = ("path", "train", "post-solve", "refit")
-PROBE_ROWS, PROBE_PASSES = 4000, 2
 REFIT_SHARE = 0.05  # share of held-out rows above which the refit starts at zero
 DEPTH = 5  # labels per row that the precision considers
 
@@ -124,34 +125,45 @@ class StagedTraining:
         self.planned = 1
         self.best_point: Point | None = None  # best point of the stage "train"
         self.before_post_solve = np.nan  # precision before the post-solve
+        self.post_solved = False  # whether the final weights are those of a post-solve
         self.earlier: deque[Pass] = deque()  # passes of an interrupted attempt that are still to be replayed
 
-    def run(self, pairs: Sequence[tuple[float, float]], *, post_solve: bool) -> None:
+    def run(self, pairs: Sequence[tuple[float, float]], path: PathStage, *, post_solve: PostSolve, refit: bool) -> None:
         """Train with the best of the pairs (C, lam). The solver then holds the final weights."""
         n_rows = len(self.training) + len(self.held_out.rows)
-        from_zero = len(self.held_out.rows) > REFIT_SHARE * n_rows  # whether the refit starts at zero
-        sample = self.solver.rng.permutation(self.training)[:PROBE_ROWS]
+        from_zero = refit and len(self.held_out.rows) > REFIT_SHARE * n_rows  # whether the refit starts at zero
+        sample = self.solver.rng.permutation(self.training)[: path.rows]
         self._continue(self.work.saved())
-        path_visits = PROBE_PASSES * len(pairs) * len(sample) if len(pairs) > 1 else 0
+        path_visits = (path.passes or self.max_iter) * len(pairs) * len(sample) if len(pairs) > 1 else 0
         self.planned = path_visits + self.max_iter * (1 + from_zero) * n_rows
-        pair = self.best_pair(pairs, sample) if len(pairs) > 1 else pairs[0]
+        pair = self.best_pair(pairs, sample, path) if len(pairs) > 1 else pairs[0]
         self.solver.start(*pair)
         if not self.held_out:
             self._train_to_tolerance()
+            self.post_solved = post_solve.when == "always"
+            if self.post_solved:
+                self._post_solve(self.training, post_solve.passes)
             return
-        best = self._train_while_better(self.max_iter - (not from_zero), keep_best=not from_zero)
-        post_solve = post_solve and self._post_solve_helps()
+        best = self._train_while_better(self.max_iter - (refit and not from_zero), keep_best=not from_zero)
+        if post_solve.when == "auto":
+            self.post_solved = self._post_solve_helps(post_solve.passes, keep=not refit)
+        else:
+            self.post_solved = post_solve.when == "always"
+            if self.post_solved and not refit:
+                self._post_solve(self.training, post_solve.passes)
         if from_zero:
             self.solver.start(*pair)
-        self._refit(best if from_zero else 1, post_solve=post_solve)
+        if refit:
+            self._refit(best if from_zero else 1, post_solve.passes if self.post_solved else 0)
 
-    def run_as_before(self, pair: tuple[float, float], *, passes: int, post_solve: bool) -> None:
+    def run_as_before(self, pair: tuple[float, float], *, passes: int, post_solve: PostSolve) -> None:
         """Repeat an earlier fit on all rows: with the same pair (C, lam), the same number of passes, and a post-solve
         if it had one. The earlier fit was on most of the rows."""
         self._continue(self.work.saved())
-        self.planned = (passes + post_solve) * len(self.training)
+        self.planned = (passes + post_solve.passes) * len(self.training)
+        self.post_solved = post_solve.when != "never"
         self.solver.start(*pair)
-        self._refit(passes, post_solve=post_solve)
+        self._refit(passes, post_solve.passes)
 
     @property
     def chosen(self) -> tuple[float, float]:
@@ -168,23 +180,30 @@ class StagedTraining:
         """The precision on the held-out rows, or NaN if there are none."""
         return self.held_out.precision(self.solver) if self.held_out else np.nan
 
-    def best_pair(self, pairs: Sequence[tuple[float, float]], sample: np.ndarray) -> tuple[float, float]:
-        """Return the pair with the highest precision on held-out rows after a few passes over the rows `sample`."""
+    def best_pair(
+        self, pairs: Sequence[tuple[float, float]], sample: np.ndarray, path: PathStage
+    ) -> tuple[float, float]:
+        """Return the pair with the highest precision on held-out rows after the passes of `path` over `sample`."""
         best = pairs[0]
         best_precision = -1.0
         previous_C = np.nan
         for C, lam in pairs:
-            if previous_C == C:
+            if previous_C == C and path.passes is not None:
                 self.solver.set_strength(C, lam)
             else:
                 self.solver.start(C, lam)
             previous_C = C
-            for _ in range(PROBE_PASSES):
-                done = self._pass(PATH, sample)
-            if done.precision > best_precision:
+            precision = self._try_pair(sample, path)
+            if precision > best_precision:
                 best = C, lam
-                best_precision = done.precision
+                best_precision = precision
         return best
+
+    def _try_pair(self, sample: np.ndarray, path: PathStage) -> float:
+        """Return the precision after the passes of the path, or of the best pass if they end when there is no gain."""
+        if path.passes is not None:
+            return [self._pass(PATH, sample) for _ in range(path.passes)][-1].precision
+        return self._passes_while_better(PATH, sample, self.max_iter)[1]
 
     def _train_to_tolerance(self) -> None:
         """Run passes until one lowers the objective by at most the share `tol`."""
@@ -197,44 +216,61 @@ class StagedTraining:
                 return
             objective = done.objective
 
-    def _train_while_better(self, passes: int, *, keep_best: bool) -> int:
-        """Run passes until the held-out precision stops rising. Returns the number of the best pass. With `keep_best`,
-        the solver returns to it."""
+    def _passes_while_better(
+        self, stage: int, rows: np.ndarray, passes: int, keep: Callable[[], None] = lambda: None
+    ) -> tuple[int, float, int]:
+        """Run passes until the held-out precision stops rising. Returns the number and the precision of the best pass,
+        and the number of passes. Calls `keep` after every pass that is the best so far."""
         best: int = 0
         best_precision = -1.0
-        passes = max(passes, 1)
         for number in range(1, passes + 1):
-            done = self._pass(TRAIN, self.training)
+            done = self._pass(stage, rows)
             if done.precision > best_precision:
                 best = number
                 best_precision = done.precision
-                self.best_point = self.solver.point() if keep_best else None
+                keep()
             elif number - best >= self.held_out.n_iter_no_change:
                 break
+        return best, best_precision, number
+
+    def _train_while_better(self, passes: int, *, keep_best: bool) -> int:
+        """The stage "train". Returns the number of the best pass. With `keep_best`, the solver returns to it."""
+
+        def keep() -> None:
+            self.best_point = self.solver.point() if keep_best else None
+
+        passes = max(passes, 1)
+        best, _, number = self._passes_while_better(TRAIN, self.training, passes, keep)
         if number < passes:
             self.status = Status.EARLY_STOPPED
         if self.best_point is not None and best < number:
             self.solver.go_back(self.best_point)
         return best
 
-    def _post_solve_helps(self) -> bool:
-        """Try the post-solve, and undo it. Returns whether it raised the precision on held-out rows."""
+    def _post_solve(self, rows: np.ndarray, passes: int) -> float:
+        """Post-solve on these rows. Returns the precision on held-out rows after it."""
+        self.solver.select()
+        return [self._pass(POST_SOLVE, rows) for _ in range(passes)][-1].precision
+
+    def _post_solve_helps(self, passes: int, *, keep: bool) -> bool:
+        """Try the post-solve. Returns whether it raised the precision on held-out rows. It is undone, except if it did
+        and `keep`."""
         if not self.earlier:
             self.before_post_solve = self.precision()
         point = self.solver.point()
         weights = self.solver.weights
-        self.solver.select()
-        after = self._pass(POST_SOLVE, self.training).precision
-        self.solver.take_back(point, weights)
-        return after > self.before_post_solve
+        helps = self._post_solve(self.training, passes) > self.before_post_solve
+        if not (helps and keep):
+            self.solver.take_back(point, weights)
+        return helps
 
-    def _refit(self, passes: int, *, post_solve: bool) -> None:
+    def _refit(self, passes: int, post_solve: int) -> None:
+        """Train on all rows: `passes` passes, and a post-solve of `post_solve` passes if that is not 0."""
         rows = np.concatenate([self.training, self.held_out.rows])
         for _ in range(passes):
             self._pass(REFIT, rows)
         if post_solve:
-            self.solver.select()
-            self._pass(POST_SOLVE, rows)
+            self._post_solve(rows, post_solve)
 
     def _pass(self, stage: int, rows: np.ndarray) -> Pass:
         if self.earlier:
@@ -325,8 +361,9 @@ def n_passes(record: Training) -> int:
     """Return the number of passes that produced the weights of an earlier fit, given its record."""
     (refits,) = np.nonzero(record.pass_stage == REFIT)
     (trained,) = np.nonzero(record.pass_stage == TRAIN)
-    if not len(refits):
-        return len(trained)
+    if not len(refits):  # no stage "refit": the best pass was kept, or there were no held-out rows
+        precisions = record.pass_precision[trained]
+        return len(trained) if np.isnan(precisions).any() else int(np.argmax(precisions)) + 1
     n_rows = record.pass_rows[refits[0]]
     if n_rows - record.pass_rows[trained[0]] > REFIT_SHARE * n_rows:  # the refit started at zero
         return len(refits)
