@@ -107,7 +107,7 @@ def test_names_come_from_the_pipeline_where_the_model_has_none():
     class Pipeline:
         def transform(self, texts): ...
 
-        def get_feature_names_out(self):
+        def column_names(self):
             return ["one", "two"]
 
     model = LinearModel(sp.csr_array(np.eye(2, dtype=np.float32)), 2, text_features=Pipeline())
