@@ -142,6 +142,11 @@ def reached(bodies: dict[str, ast.FunctionDef], names: set[str]) -> set[str]:
 MEMOIR = "longtail.methods.memoir."
 COMPARED_THROUGH = {
     "longtail.metrics.hits_kernel.mark_hits": "longtail.metrics.hits.find_hits",
+    "longtail.models.compact_kernels.rows_above": "longtail.models.CompactModel",
+    "longtail.models.compact_kernels.score_pairs": "longtail.models.CompactModel",
+    "longtail.models.compact_kernels.score_rows": "longtail.models.CompactModel",
+    "longtail.models.compact_kernels.top_rows": "longtail.models.CompactModel",
+    "longtail.models.compact_kernels.weights_of": "longtail.models.CompactModel",
     "longtail.models.index_kernels.fill_columns": "longtail.models.index.InvertedIndex",
     "longtail.models.index_kernels.find_peaks": "longtail.models.index.InvertedIndex",
     "longtail.methods.one_vs_all.first_rows_kernels.likely_rows": "longtail.methods.one_vs_all.first_rows.first_rows",
