@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier
     from longtail.methods.planning import Plan
 
-Weights = Annotated[
+SaveWeights = Annotated[
     str | None,
     typer.Option(
-        "--weights",
+        "--save-weights",
         metavar="FORM",
         help="Save the weights of a linear model as float32, half (half precision) or 8-bit.",
         show_default="half where nothing is lost, for large models",
@@ -64,7 +64,7 @@ def train(
             show_default="512 MiB",
         ),
     ] = None,
-    weights: Weights = None,
+    save_weights: SaveWeights = None,
     force_memory: Annotated[
         bool, typer.Option("--force-memory", help="Train even if the memory will not be enough.")
     ] = False,
@@ -79,7 +79,7 @@ def train(
     The model keeps the names of labels and features and, for texts, the fitted text pipeline.
     """
     check_target(model, force=force)
-    check_weights(weights)
+    check_weights(save_weights)
     check_run(run, model, workers)
     clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
@@ -102,7 +102,7 @@ def train(
             note(f"Finished blocks are kept in {run}; the same command goes on from there.")
         raise
     compiled = preparing.wall_seconds - compiled
-    save_seconds = save(clf, model, weights)
+    save_seconds = save(clf, model, save_weights)
     write_card(model, train_Y=dataset.Y)
     from longtail import store
 
@@ -228,7 +228,7 @@ def check_weights(weights: str | None) -> None:
     from longtail.models.compact import FORMS
 
     if weights is not None and weights not in FORMS:
-        raise UsageError(f"--weights takes {', '.join(FORMS)}, but got {weights!r}")
+        raise UsageError(f"--save-weights takes {', '.join(FORMS)}, but got {weights!r}")
 
 
 def save(clf: ExtremeClassifier, model: str, weights: str | None = None) -> float:
