@@ -45,18 +45,18 @@ demo: $(VENV)/made
 # Numba's cache does not notice edits in other files, so tests compile everything from scratch.
 test: $(VENV)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(BIN)/python -m pytest -q -n 2
+	$(PYTEST) $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 soak: $(VENV)/made
 	$(PYTEST) $(BIN)/python -m tests.runs.soak
 
 test-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --ignore tests/serve --ignore tests/runs --ignore tests/test_papers.py
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --dist worksteal --ignore tests/serve --ignore tests/runs --ignore tests/test_papers.py
 
 smoke-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 tests/test_smoke.py
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --dist worksteal tests/test_smoke.py
 
 check: $(VENV)/made
 	$(BIN)/ruff check .
