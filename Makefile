@@ -15,7 +15,8 @@ DATA    ?= $(LONGTAIL_DATA)
 PAPERS  := memoir one_vs_all tree pd_sparse mach
 TOOLS   := pytest pytest-xdist hypothesis pandas polars pyarrow tokenizers safetensors  # enough for the tests of the library itself
 INSTALL := -m pip install --quiet --disable-pip-version-check
-PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
+# Processes that tests start find bytecode and machine code of those before them, also where Python is told not to write any.
+PYTEST  := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
 .PHONY: demo test soak test-lowest smoke-lowest check docs dist bench papers clean
 .DELETE_ON_ERROR:
