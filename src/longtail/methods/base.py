@@ -37,7 +37,7 @@ from longtail.methods.solving import Progress, Solved
 from longtail.methods.updating import Updating
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
-from longtail.training import Training
+from longtail.training import NO_RECORD, Training
 
 RENUMBER = "number the ones in use from 0 without gaps, or correct the number in the file's header"
 RUN_PARAMETERS = ("n_jobs", "random_state", "warm_start")  # they describe a run, so they are not saved with the model
@@ -442,9 +442,3 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
-
-
-_NOTHING = np.empty(0, np.uint8)
-NO_RECORD = Training(
-    "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
-)  # for a model that was not trained here
