@@ -26,7 +26,7 @@ def shown(estimator: Any, progress: Progress | None) -> Iterator[Progress]:
     if not estimator.verbose:
         yield tell
         return
-    lines = _Lines(type(estimator).__name__, SECONDS[min(int(estimator.verbose), 2) - 1])
+    lines = ProgressLines(type(estimator).__name__, SECONDS[min(int(estimator.verbose), 2) - 1])
 
     def both(share: float) -> None:
         tell(share)
@@ -40,7 +40,7 @@ def shown(estimator: Any, progress: Progress | None) -> Iterator[Progress]:
     lines.say(f"done in {duration(lines.spent)}")
 
 
-class _Lines:
+class ProgressLines:
     def __init__(self, title: str, seconds: float) -> None:
         self.title, self.seconds = title, seconds
         self.start = self.last = time.monotonic()
