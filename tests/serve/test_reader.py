@@ -63,7 +63,7 @@ class Peer:
     def data_received(self, data: bytes) -> None:
         self.got.append(data)
 
-    def refuse_quickly(self, answer: bytes) -> None:
+    def refuse_quickly(self, answer: bytes, now: float) -> None:
         self.refused.append(answer)
 
     def eof_received(self) -> bool:
@@ -150,8 +150,14 @@ def test_what_is_refused_without_parsing(data, idle, full, refused):
     assert run(action) == (refused, b"" if refused else data, int(refused))
 
 
+def long_pauses(monkeypatch) -> None:
+    """After the first refusal, the reader rests longer than the test takes."""
+    monkeypatch.setattr(module, "REFUSAL_SHARE", 1e-6)
+    monkeypatch.setattr(module, "REFUSAL_SECONDS", 1e-6)
+
+
 def test_after_refusals_the_reader_rests_until_there_is_room(monkeypatch):
-    monkeypatch.setattr(module, "REFUSAL_SHARE", 1e-6)  # a pause that the test would not live to see the end of
+    long_pauses(monkeypatch)
 
     async def action(service, reader, peers):
         service.pending = 8
@@ -173,7 +179,7 @@ def test_after_refusals_the_reader_rests_until_there_is_room(monkeypatch):
 
 
 def test_a_new_connection_is_read_while_the_reader_rests(monkeypatch):
-    monkeypatch.setattr(module, "REFUSAL_SHARE", 1e-6)
+    long_pauses(monkeypatch)
 
     async def action(service, reader, peers):
         old, new = peers
