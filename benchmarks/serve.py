@@ -356,7 +356,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("--overload-seconds", type=float, default=60.0)
     parser.add_argument("--factor", type=float, default=50.0, help="requests of the overload, in capacities")
-    parser.add_argument("--connections", type=int, default=512, help="of the overload")
+    parser.add_argument("--connections", type=int, default=256, help="of the overload")
     parser.add_argument("--only", choices=("speed", "overload", "memory"))
     options = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
