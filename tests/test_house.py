@@ -24,7 +24,7 @@ MAY_IMPORT = {
         *("calibration", "check", "matrix", "hybrid", "memory", "parallel", "runs", "models", "metrics", "store"),
         *("data", "topk", "compiled", "training", "growth", "words"),
     },
-    "runs": {"folder", "sealed", "content", "hybrid", "__init__"},
+    "runs": {"folder", "file_lock", "sealed", "content", "hybrid", "__init__"},
     "calibration": {"models", "metrics", "matrix", "topk"},
     "store": {"models", "data", "folder", "content", "matrix", "check", "training", "growth"},
     "data": {"check", "matrix", "hybrid", "folder", "content", "compiled"},
@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "folder": {"sealed"},
     "sealed": set(),
     "content": {"matrix"},
-    "compiled": set(),
+    "compiled": {"file_lock"},
+    "file_lock": set(),
     "errors": set(),
     "words": set(),
 }

@@ -11,6 +11,7 @@ needs no kernel (models/plain.py).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -22,10 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longtail import file_lock
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from scipy.sparse import csr_array
+
+
+PATIENCE = 120.0  # seconds to wait for another process that compiles the same kernel
 
 
 class Kernel:
@@ -62,12 +68,12 @@ class Kernel:
     def outer(self) -> Any:
         numba = _numba()
         try:
-            compiled = numba.njit(cache=True, **self.options)(self.function)
+            compiled = numba.njit(cache=True, no_cfunc_wrapper=True, **self.options)(self.function)
         except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
             _warn_of_no_cache()
-            compiled = numba.njit(**self.options)(self.function)
+            compiled = numba.njit(no_cfunc_wrapper=True, **self.options)(self.function)
         if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
-            compiled.compile = _saved_or_not(compiled.compile)
+            compiled.compile = _compile_once(compiled, f"{self.function.__module__}.{self.function.__name__}")
         return compiled
 
     @cached_property
@@ -150,17 +156,18 @@ def _numba() -> Any:
     return numba
 
 
-def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wrap `Dispatcher.compile`, so that a kernel that was compiled but could not be saved is used all the same.
+def _compile_once(dispatcher: Any, name: str) -> Callable[[Any], Any]:
+    """Wrap `Dispatcher.compile`: only one process compiles a kernel, and a kernel that could not be saved is used.
 
     LLVM hands the machine code to Numba in a callback. If an exception occurs inside it, such as Ctrl-C or another
     signal, ctypes drops the exception and Numba has no machine code to save. It then raises "no compiled object yet",
     after it has added the kernel. A second call finds the kernel, and a later process saves it.
     """
+    compile_for = dispatcher.compile
 
     @functools.wraps(compile_for)
     def compile_again(signature: Any) -> Any:
-        with preparing:
+        with preparing, _alone(dispatcher.stats.cache_path, name):
             try:
                 return compile_for(signature)
             except RuntimeError as error:
@@ -169,6 +176,23 @@ def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 return compile_for(signature)
 
     return compile_again
+
+
+@contextlib.contextmanager
+def _alone(folder: str | None, name: str) -> Iterator[None]:
+    """Wait while another process compiles this kernel. Its machine code is then in the cache.
+
+    The lock only saves work. Where it cannot be had, as on some network drives, or if the other process hangs, several
+    processes compile the same kernel, which does no harm.
+    """
+    with contextlib.ExitStack() as held:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                file = held.enter_context(open(os.path.join(folder, f"{name}.lock"), "ab"))
+                deadline = time.monotonic() + PATIENCE
+                while not file_lock.try_take(file) and time.monotonic() < deadline:
+                    time.sleep(0.02)
+        yield
 
 
 class Preparing:

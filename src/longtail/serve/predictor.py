@@ -99,7 +99,7 @@ class ServedModel:
 
     @property
     def takes_texts(self) -> bool:
-        return self.model.text_features is not None
+        return self.model.takes_texts
 
     @property
     def n_labels(self) -> int:

@@ -3,6 +3,7 @@
 folder with tokenizer.json and model.safetensors    StaticEncoder: one vector per token, averaged; no torch
 name or folder of a sentence-transformers model     SentenceEncoder
 any callable, texts -> array                        CallableEncoder
+vectors that were computed elsewhere                GivenVectors
 """
 
 from __future__ import annotations
@@ -15,15 +16,25 @@ import numpy as np
 
 from longtail.data.embeddings.base import Encoder
 from longtail.data.embeddings.callables import CallableEncoder, MissingEncoder
+from longtail.data.embeddings.given import GivenVectors
 from longtail.data.embeddings.part import DensePart
 from longtail.data.embeddings.sentences import SentenceEncoder
 from longtail.data.embeddings.static import StaticEncoder
 from longtail.errors import InputError, ModelError
 
-__all__ = ["CallableEncoder", "DensePart", "Encoder", "MissingEncoder", "StaticEncoder", "encoder", "from_arrays"]
+__all__ = [
+    "CallableEncoder",
+    "DensePart",
+    "Encoder",
+    "GivenVectors",
+    "MissingEncoder",
+    "StaticEncoder",
+    "encoder",
+    "from_arrays",
+]
 
 KINDS: dict[str, type[Encoder]] = {
-    kind.kind: kind for kind in (StaticEncoder, SentenceEncoder, CallableEncoder, MissingEncoder)
+    kind.kind: kind for kind in (StaticEncoder, SentenceEncoder, CallableEncoder, MissingEncoder, GivenVectors)
 }
 
 

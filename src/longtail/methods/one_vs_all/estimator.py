@@ -130,6 +130,7 @@ class OneVsAll(ExtremeClassifier):
 
     method = "one-vs-all"
     takes_dense = True
+    takes_hybrid = True
     _row_weights: Any = None  # sample_weight, while `fit` runs
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,

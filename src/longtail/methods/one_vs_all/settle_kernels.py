@@ -41,8 +41,14 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
         if abs(value) >= prune and value != 0.0:
             out.indices[at], out.data[at] = features[f], value
             at += 1
+    n_sparse, n_dense = len(lanes.line_of), len(lanes.dense_panel)
+    for f in range(n_dense):
+        value = lanes.dense_panel[f, b]
+        if abs(value) >= prune and value != 0.0:
+            out.indices[at], out.data[at] = n_sparse + f, value
+            at += 1
     if abs(weight) >= prune and weight != 0.0:  # it is zero without a bias feature
-        out.indices[at], out.data[at] = len(lanes.line_of), weight
+        out.indices[at], out.data[at] = n_sparse + n_dense, weight
         at += 1
     active, others = 0, ~(np.uint32(1) << np.uint32(b))
     for r in range(lanes.n_rows[b]):
