@@ -246,6 +246,7 @@ def overload(subject: Subject, seconds: float, factor: float, connections: int) 
         f"{name}: answered": f"{BATCH * good:,.0f} rows/s, {good / peak:.0%} of peak (per CPU second: "
         f"{len(found['latency'].get('200', ())) / used * share / per_cpu:.0%})",
         f"{name}: refused, p50 / p99": f"{len(refused) / found['seconds']:,.0f}/s, {percentiles(refused)}",
+        f"{name}: of this, delay of the load generator": percentiles(found["lag"]),
         f"{name}: other answers, lost connections": f"{others}, {found['lost']}",
         f"{name}: /live, p50 / p99, largest": f"{percentiles(found['live'])}, {1e3 * max(found['live']):.0f} ms",
         f"{name}: memory": f"{before / 1e6:.0f} MB before, {after / 1e6:.0f} MB after",
@@ -355,7 +356,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
     parser.add_argument("--overload-seconds", type=float, default=60.0)
     parser.add_argument("--factor", type=float, default=50.0, help="requests of the overload, in capacities")
-    parser.add_argument("--connections", type=int, default=512, help="of the overload")
+    parser.add_argument("--connections", type=int, default=256, help="of the overload")
     parser.add_argument("--only", choices=("speed", "overload", "memory"))
     options = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -10,6 +10,7 @@ import warnings
 
 import numba
 import pytest
+from numba import types
 
 from longtail import compiled
 
@@ -55,6 +56,22 @@ DISTURBED = """
         answers = list(pool.map(triple.triple, [1, 2, 3, 4]))
     print(answers, len(calls), triple.triple.stats.cache_hits)
 """
+
+
+@compiled.kernel
+def plus(x, y):
+    return x + y
+
+
+@compiled.kernel
+def plus_constants(x):
+    return plus(plus(x, 0), plus(1, plus(x, x)))
+
+
+def test_constants_need_no_compilation_of_their_own():
+    assert plus_constants(5) == 16
+    plus_constants.inner.compile((types.int64,))  # never from the cache
+    assert plus.inner.signatures == [(types.int64, types.int64)]
 
 
 TOGETHER = """

@@ -78,7 +78,10 @@ class Kernel:
 
     @cached_property
     def inner(self) -> Any:
-        return _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+        made = _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+        if hasattr(made, "get_call_template"):  # absent with NUMBA_DISABLE_JIT
+            made.get_call_template = _without_literals(made.get_call_template)
+        return made
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:
@@ -154,6 +157,20 @@ def _numba() -> Any:
 
     event.register("numba:run_pass", Listener())  # type: ignore[no-untyped-call, unused-ignore]
     return numba
+
+
+def _without_literals(template_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `Dispatcher.get_call_template`: a constant such as 0 counts as an integer like any other.
+
+    Numba would compile the kernel once more for every constant in a call. LLVM puts the constants in anyway.
+    """
+
+    @functools.wraps(template_for)
+    def template(args: Any, kws: Any) -> Any:
+        plain = {name: types.unliteral(each) for name, each in kws.items()}
+        return template_for(tuple(types.unliteral(each) for each in args), plain)
+
+    return template
 
 
 def _compile_once(dispatcher: Any, name: str) -> Callable[[Any], Any]:
