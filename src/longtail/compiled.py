@@ -78,7 +78,10 @@ class Kernel:
 
     @cached_property
     def inner(self) -> Any:
-        return _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+        made = _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+        if hasattr(made, "get_call_template"):  # absent with NUMBA_DISABLE_JIT
+            made.get_call_template = _without_literals(made.get_call_template)
+        return made
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:
@@ -109,6 +112,36 @@ class Intrinsic:
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Mark a function as an intrinsic."""
     return Intrinsic(function)
+
+
+@intrinsic
+def larger(typing_context: Any, a: Any, b: Any) -> Any:
+    """max(a, b) of two numbers. Numba compiles its own `max` again at every use, which takes a tenth of a second.
+
+    Slices such as `a[:] = b` take longer still, so kernels have loops instead.
+    """
+    return _chosen(typing_context.unify_types(a, b), ">")
+
+
+@intrinsic
+def smaller(typing_context: Any, a: Any, b: Any) -> Any:
+    """min(a, b) of two numbers, see `larger`."""
+    return _chosen(typing_context.unify_types(a, b), "<")
+
+
+def _chosen(kind: Any, comparison: str) -> Any:
+    """What an intrinsic returns that takes two numbers of this kind, a and b, and gives b if `b comparison a`, else
+    a."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        a, b = args
+        if isinstance(kind, types.Float):
+            better = builder.fcmp_ordered(comparison, b, a)
+        else:
+            better = (builder.icmp_signed if kind.signed else builder.icmp_unsigned)(comparison, b, a)
+        return builder.select(better, b, a)
+
+    return kind(kind, kind), generate
 
 
 class _Later:
@@ -154,6 +187,20 @@ def _numba() -> Any:
 
     event.register("numba:run_pass", Listener())  # type: ignore[no-untyped-call, unused-ignore]
     return numba
+
+
+def _without_literals(template_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `Dispatcher.get_call_template`: a constant such as 0 counts as an integer like any other.
+
+    Numba would compile the kernel once more for every constant in a call. LLVM puts the constants in anyway.
+    """
+
+    @functools.wraps(template_for)
+    def template(args: Any, kws: Any) -> Any:
+        plain = {name: types.unliteral(each) for name, each in kws.items()}
+        return template_for(tuple(types.unliteral(each) for each in args), plain)
+
+    return template
 
 
 def _compile_once(dispatcher: Any, name: str) -> Callable[[Any], Any]:

@@ -191,7 +191,7 @@ def find_active(loss, space):
 def gradient(X, loss, space, n_active, w):
     """g = w + sum_i c_i phi'(y_i z_i) y_i x_i. Where phi'' is zero, so is phi'."""
     y, z, cost, active, g = space.y, space.z, space.cost, space.active, space.g
-    g[:] = w
+    copy_to(g, w)
     for a in range(n_active):
         i = active[a]
         add_row(i, X, cost[i] * loss_slope(loss, y[i] * z[i]) * y[i], g)
@@ -201,7 +201,7 @@ def gradient(X, loss, space, n_active, w):
 def hessian_times(X, loss, space, n_active, v, out):
     """out = v + sum over active i of c_i phi''(y_i z_i) (x_i.v) x_i                                      (11), (20)"""
     y, z, cost, active = space.y, space.z, space.cost, space.active
-    out[:] = v
+    copy_to(out, v)
     for a in range(n_active):
         i = active[a]
         Xv = row_dot(i, X, v)
@@ -239,6 +239,13 @@ def dual_value(loss, space, w):
     for j in range(len(w)):
         norm += (w[j] - g[j]) ** 2
     return total - 0.5 * norm
+
+
+@kernel
+def copy_to(out, a):
+    """out = a. Numba takes three seconds to compile the message of `out[:] = a` about different lengths."""
+    for j in range(len(out)):
+        out[j] = a[j]
 
 
 @kernel
@@ -348,7 +355,7 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
     # 1) the start
     trace = out.trace[b]
     if len(trace) > 0:
-        space.w_start[:] = w
+        copy_to(space.w_start, w)
     margins(X, w, z)
     wTw = dot(w, w)
     f = objective(loss, space, wTw)
