@@ -15,7 +15,8 @@ DATA    ?= $(LONGTAIL_DATA)
 PAPERS  := memoir one_vs_all tree pd_sparse mach
 TOOLS   := pytest pytest-xdist hypothesis pandas polars pyarrow tokenizers safetensors  # enough for the tests of the library itself
 INSTALL := -m pip install --quiet --disable-pip-version-check
-PYTEST  := OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
+# Processes that tests start find bytecode and machine code of those before them, also where Python is told not to write any.
+PYTEST  := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CURDIR)/.numba
 
 .PHONY: demo test soak test-lowest smoke-lowest check docs dist bench papers clean
 .DELETE_ON_ERROR:
@@ -45,18 +46,18 @@ demo: $(VENV)/made
 # Numba's cache does not notice edits in other files, so tests compile everything from scratch.
 test: $(VENV)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(BIN)/python -m pytest -q -n 2
+	$(PYTEST) $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 soak: $(VENV)/made
 	$(PYTEST) $(BIN)/python -m tests.runs.soak
 
 test-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --ignore tests/serve --ignore tests/runs --ignore tests/test_papers.py
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --dist worksteal --ignore tests/serve --ignore tests/runs --ignore tests/test_papers.py
 
 smoke-lowest: $(LOWEST)/made
 	@rm -rf .numba && mkdir .numba
-	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 tests/test_smoke.py
+	$(PYTEST) $(LOWEST)/bin/python -m pytest -q -n 2 --dist worksteal tests/test_smoke.py
 
 check: $(VENV)/made
 	$(BIN)/ruff check .

@@ -47,7 +47,7 @@ def encoded(folder: str, table: str, scale: float) -> list[np.ndarray]:
     both = [texts(Path(folder) / f"raw_{name}.jsonl.xz") for name in ("train", "test")]
     part.encoder.encode(both[0][:10])  # compiles
     begin = time.process_time()
-    vectors = [part.learn(both[0]), part.encoder.encode(both[1])]
+    vectors = [part.learn(part.encoder.encode(both[0])), part.encoder.encode(both[1])]
     seconds = time.process_time() - begin
     print(f"{sum(map(len, both)) / seconds:,.0f} texts per CPU second")
     return [part.columns(each) for each in vectors]

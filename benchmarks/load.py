@@ -4,13 +4,16 @@
 
 Closed loop: each connection sends its next request as soon as the last one is answered. This measures capacity.
 
-Open loop: requests are sent at a fixed rate, whether earlier ones are answered or not, as users do who do not know of
-each other. A request takes a connection that waits for no answer. If there is none, it is counted as `unsent`.
+Open loop: requests are due at a fixed rate, whether earlier ones are answered or not, as with users who do not know of
+each other. A request takes a connection that waits for no answer when it is due. If there is none, it is counted as
+`unsent`. Its latency counts from the time when it was due, so it includes the delay of the generator itself, which
+shares the cores with the service. `lag` is this delay alone.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import select
 import socket
 import sys
@@ -19,6 +22,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+PAUSE = 0.0005  # seconds between two looks at the answers in an open loop
 MOST_CONNECTIONS = 2000
 MOST_SECONDS = 120.0
 MOST_REQUESTS = 20_000_000
@@ -55,24 +59,26 @@ class Findings:
     unsent: int = 0
     lost: int = 0  # connections that the service closed before it answered
     latency: dict[str, list[float]] = field(default_factory=dict)
+    lag: list[float] = field(default_factory=list)  # seconds from the time when a request was due until it was sent
     live: list[float] = field(default_factory=list)
 
 
 class Connection:
     """One connection, which waits for at most one answer."""
 
-    __slots__ = ("began", "buffer", "need", "socket", "waits")
+    __slots__ = ("buffer", "due", "free_since", "socket", "waits")
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
-        self.began = 0.0
+        self.due = 0.0
+        self.free_since = time.perf_counter()
         self.waits = False
         self.buffer = b""
 
-    def send(self, raw: bytes) -> None:
-        self.began = time.perf_counter()
+    def send(self, raw: bytes, due: float) -> None:
+        self.due = due
         self.waits = True
         sent = 0
         while sent < len(raw):  # a request that does not fit into the socket's buffer is sent piece by piece
@@ -146,7 +152,7 @@ def run(port: int, plan: Plan) -> Findings:
         connect()
     begin = time.perf_counter()
     counted_from, stop = begin + plan.settle, begin + plan.settle + plan.seconds
-    at = due = 0
+    sent = n_due = 0  # n_due: requests of the open loop that were sent or dropped
     counting = False
     while (now := time.perf_counter()) < stop:
         if not counting and now >= counted_from:
@@ -155,15 +161,22 @@ def run(port: int, plan: Plan) -> Findings:
             probe.times.clear()
         if plan.probe and probe.socket is None and now >= probe.next:
             probed = probe.begin(now)
-        wanted = len(free) if plan.rate is None else int((now - begin) * plan.rate) - due
-        due += wanted
-        found.offered += wanted
-        usable = min(wanted, len(free))
-        found.unsent += wanted - usable
-        for _ in range(usable):
-            free.popleft().send(requests[at % len(requests)])
-            at += 1
-        for number, _ in poll.poll(0.0005 if plan.rate else 0.05, 256):
+        while free:
+            due = time.perf_counter()
+            if plan.rate is not None:  # the first request that finds this connection free
+                number = max(n_due, math.ceil((free[0].free_since - begin) * plan.rate))
+                due = begin + number / plan.rate
+                if due > now:
+                    break
+                found.unsent += number - n_due
+                found.offered += number + 1 - n_due
+                n_due = number + 1
+                found.lag.append(time.perf_counter() - due)
+            free.popleft().send(requests[sent % len(requests)], due)
+            sent += 1
+        if plan.rate is not None:
+            time.sleep(PAUSE)  # if it waited in `poll`, the service would pay for waking it up with every answer
+        for number, _ in poll.poll(0 if plan.rate else 0.05, 256):
             if number == probed and probe.socket is not None:
                 probe.end()
                 probed = -1
@@ -181,7 +194,8 @@ def run(port: int, plan: Plan) -> Findings:
                 connect()
                 continue
             if status is not None:
-                found.latency.setdefault(status, []).append(time.perf_counter() - each.began)
+                each.free_since = time.perf_counter()
+                found.latency.setdefault(status, []).append(each.free_since - each.due)
                 free.append(each)
     found.seconds = time.perf_counter() - counted_from
     found.live = probe.times

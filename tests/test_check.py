@@ -116,6 +116,13 @@ def test_booleans_count_as_zero_and_one():
         assert_canonical(check.feature_matrix(X), expected)
 
 
+def test_rows_stay_dense_if_more_than_half_of_the_values_are_not_zero():
+    half, more = np.float32([[1, 0], [0, 1]]), np.float32([[1, 2], [0, 1]])
+    assert sp.issparse(check.feature_matrix(half, keep_dense=True))
+    assert check.feature_matrix(more, keep_dense=True).tolist() == more.tolist()
+    assert sp.issparse(check.feature_matrix(more))
+
+
 def test_canonical_arrays_are_shared_not_copied():
     X = sp.csr_array(DENSE.astype(np.float32))
     assert all(np.shares_memory(a, b) for a, b in zip(arrays_of(X), arrays_of(check.feature_matrix(X)), strict=True))
@@ -207,6 +214,7 @@ def test_an_indptr_that_wraps_around_is_refused():
         (sp.csr_array([[1j]]), "Complex data not supported"),
         ([["a", "b"]], "could not convert string to float: 'a'"),
         ("text", r"one text was passed where several are expected; pass a list of texts: \['text'\]"),
+        ("long " * 20, rf"pass a list of texts: \['{'long ' * 8}'\]"),  # its beginning is enough
         ([[1.0], [1.0, 2.0]], "inhomogeneous shape"),
         (np.zeros((0, 3)), r"Found array with 0 sample\(s\)"),
         (np.zeros((3, 0)), r"Found array with 0 feature\(s\)"),
@@ -264,6 +272,11 @@ def test_lists_of_label_names(Y, names, kind):
     assert check.label_matrix(Y, 3)[1].dtype.kind == kind
     assert [set(row) for row in rows] == [set(row.tolist() if isinstance(row, np.ndarray) else row) for row in Y]
     assert not multiclass
+
+
+def test_one_label_is_enough():
+    Y, names, multiclass = check.label_matrix([["a"], []], 2)
+    assert (Y.toarray().tolist(), names.tolist(), multiclass) == ([[1], [0]], ["a"], False)
 
 
 def test_an_array_of_lists_is_a_list_of_lists():

@@ -1,4 +1,4 @@
-"""Kernels whose machine code cannot be saved: there is no folder, or the compilation is disturbed."""
+"""How kernels are compiled: by one process for all, and also where the machine code cannot be saved."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import textwrap
 import warnings
 
 import numba
+import numpy as np
 import pytest
+from numba import types
 
 from longtail import compiled
 
@@ -57,15 +59,95 @@ DISTURBED = """
 """
 
 
-def test_a_compilation_that_is_disturbed_gives_a_kernel_that_works(tmp_path):
-    (tmp_path / "triple.py").write_text(
+@compiled.kernel
+def plus(x, y):
+    return x + y
+
+
+@compiled.kernel
+def plus_constants(x):
+    return plus(plus(x, 0), plus(1, plus(x, x)))
+
+
+def test_constants_need_no_compilation_of_their_own():
+    assert plus_constants(5) == 16
+    plus_constants.inner.compile((types.int64,))  # never from the cache
+    assert plus.inner.signatures == [(types.int64, types.int64)]
+
+
+TOGETHER = """
+    import time
+    from numba.core import event
+
+    class Slow(event.Listener):
+        def on_start(self, event):
+            time.sleep(1)  # so that the other process comes meanwhile
+
+        def on_end(self, event):
+            pass
+
+    event.register("numba:compile", Slow())
+    import triple
+
+    open(f"ready{os.getpid()}", "w").close()
+    while len(glob.glob("ready*")) < 2:
+        time.sleep(0.01)
+    print(triple.triple(5), sum(triple.triple.stats.cache_hits.values()))
+"""
+
+
+def triple(folder):
+    """Write a module with a kernel, and return the environment that keeps its machine code beside it."""
+    (folder / "triple.py").write_text(
         "from longtail.compiled import kernel\n\n\n@kernel\ndef triple(x):\n    return 3 * x\n", encoding="utf-8"
     )
+    return {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
+
+
+def test_two_processes_compile_a_kernel_once(tmp_path):
+    words = [sys.executable, "-c", "import glob, os\n" + textwrap.dedent(TOGETHER)]
+    options = {"cwd": tmp_path, "env": triple(tmp_path), "stdout": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(words, **options) for _ in range(2)]
+    assert sorted(each.communicate(timeout=120)[0].strip() for each in both) == ["15 0", "15 1"]
+
+
+@pytest.mark.parametrize("folder", [None, "absent"])
+def test_without_a_place_for_the_lock_a_kernel_is_compiled_all_the_same(folder, tmp_path):
+    with compiled._alone(folder and str(tmp_path / folder), "double"):
+        pass
+
+
+def test_a_process_that_hangs_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "PATIENCE", 0.1)
+    with compiled._alone(str(tmp_path), "double"), compiled._alone(str(tmp_path), "double"):
+        assert os.listdir(tmp_path) == ["double.lock"]
+
+
+def test_a_compilation_that_is_disturbed_gives_a_kernel_that_works(tmp_path):
+    environment = triple(tmp_path)
     told = []
     for script in (DISTURBED, "import triple\nprint(triple.triple(5), triple.triple.stats.cache_hits)"):
         words = [sys.executable, "-c", textwrap.dedent(script)]
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
         ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr
         told.append((ended.stdout.strip(), "KeyboardInterrupt" in ended.stderr))
     assert told == [("[3, 6, 9, 12] 1 Counter()", True), ("15 Counter()", False)]
+
+
+@compiled.kernel
+def both(a, b):
+    return compiled_larger(a, b), compiled_smaller(a, b)
+
+
+compiled_larger, compiled_smaller = compiled.larger, compiled.smaller
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(1, 2), (2, 1), (-3, 2), (1.5, 1), (np.float32(0.5), np.float32(-0.5)), (np.uint32(7), np.uint32(2**31 + 1)),
+     (np.nan, 1.0), (1.0, np.nan), (0.0, -0.0)],
+)  # fmt: skip
+def test_larger_and_smaller_are_max_and_min(a, b):
+    found, expected = both(a, b), (max(a, b), min(a, b))
+    np.testing.assert_array_equal(found, expected)
+    assert [np.signbit(value) for value in found] == [np.signbit(value) for value in expected]

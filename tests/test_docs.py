@@ -7,6 +7,7 @@ code 0; others (`make`, `pip`) must be commands that the project knows, and are 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,8 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import longtail as lt
+from longtail.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -71,7 +74,7 @@ def sample_files(folder: Path) -> None:
 
 
 def run_command(command: str, folder: Path) -> None:
-    """Run a `longtail` command by the shell; of any other command check the form."""
+    """Run a `longtail` command, by the shell if it needs one, else here; of any other command check the form."""
     words = shlex.split(command)
     if words[0] == "make":
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -80,11 +83,23 @@ def run_command(command: str, folder: Path) -> None:
         assert PIP.fullmatch(command), f"{command}: not a way to install longtail"
     else:
         assert words[0] == "longtail", f"{command}: console blocks show longtail, make and pip"
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(
-            command, shell=True, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True
-        )
-        assert done.returncode == 0, f"{command}: exit code {done.returncode}\n{done.stderr}"
+        code, said = by_the_shell(command, folder) if set(command) & set("<>|") else here(words[1:], folder)
+        assert code == 0, f"{command}: exit code {code}\n{said}"
+
+
+def by_the_shell(command: str, folder: Path) -> tuple[int, str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    return done.returncode, done.stderr
+
+
+def here(words: list[str], folder: Path) -> tuple[int, str]:
+    """In this process, which has imported and compiled already what the command needs."""
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(app, words, prog_name="longtail")
+    return done.exit_code, done.stderr
 
 
 def run_page(page: str, name: str, folder: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import longtail as lt
-from longtail.topk import Prediction, TopK
+from longtail.topk import SHOWN, Prediction, TopK
 
 LABELS = np.array([[1, 0], [2, 1], [0, 2]], np.int32)
 SCORES = np.array([[0.5, 0.25], [1.5, -1], [2, 0]], np.float32)
@@ -42,6 +43,21 @@ def test_prints_as_a_table():
     many = TopK(np.zeros((12, 1), np.int32), np.zeros((12, 1), np.float32))
     assert repr(many).startswith("TopK(12 rows, 1 labels each)\nrow  label 1\n0    0 0.000")
     assert repr(many).endswith("\n(12 rows)")
+    assert not repr(many[:SHOWN]).endswith("rows)")  # all are shown
+
+
+@pytest.mark.parametrize("chances", [None, np.float32([[0.9, 0.5, 0.1], [0.8, 0.6, 0.2]])])
+def test_pairs_are_left_out_and_what_fills_up_is_never_predicted(chances):
+    labels, scores = np.int32([[1, 0, 2], [2, 1, 0]]), np.float32([[3, 2, 1], [6, 5, 4]])
+    left_out = sp.csr_array(np.array([[0, 1, 0], [1, 0, 1]]))
+    found = TopK(labels, scores, chances, NAMES).without(left_out, 2)
+    assert found.labels.tolist() == [[0, 2], [1, 2]]
+    assert found.scores.tolist() == [[2, 1], [5, -np.inf]]
+    assert found.names is NAMES
+    if chances is None:
+        assert found.probabilities is None
+    else:
+        np.testing.assert_array_equal(found.probabilities, np.float32([[0.5, 0.1], [0.6, 0]]))
 
 
 def test_a_frame():

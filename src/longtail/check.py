@@ -359,6 +359,12 @@ def n_jobs(owner: Any) -> None:
         raise _parameter_error(owner, "n_jobs", "None, a positive number of threads, or -1 for all cores")
 
 
+def verbose(owner: Any) -> None:
+    """The parameter `verbose` must be an integer from 0 on, or a bool."""
+    if not isinstance(owner.verbose, numbers.Integral) or owner.verbose < 0:
+        raise _parameter_error(owner, "verbose", "0 for no output, or 1 or more for lines about the progress")
+
+
 def random_state(owner: Any) -> None:
     """The parameter `random_state` must be None, an integer from 0 to 2^32 - 1, or a NumPy RandomState."""
     from sklearn.utils import check_random_state

@@ -11,6 +11,7 @@ needs no kernel (models/plain.py).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
@@ -22,10 +23,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longtail import file_lock
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from scipy.sparse import csr_array
+
+
+PATIENCE = 120.0  # seconds to wait for another process that compiles the same kernel
 
 
 class Kernel:
@@ -62,17 +68,20 @@ class Kernel:
     def outer(self) -> Any:
         numba = _numba()
         try:
-            compiled = numba.njit(cache=True, **self.options)(self.function)
+            compiled = numba.njit(cache=True, no_cfunc_wrapper=True, **self.options)(self.function)
         except RuntimeError:  # the cache folder is not writable: a read-only installation without NUMBA_CACHE_DIR
             _warn_of_no_cache()
-            compiled = numba.njit(**self.options)(self.function)
+            compiled = numba.njit(no_cfunc_wrapper=True, **self.options)(self.function)
         if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
-            compiled.compile = _saved_or_not(compiled.compile)
+            compiled.compile = _compile_once(compiled, f"{self.function.__module__}.{self.function.__name__}")
         return compiled
 
     @cached_property
     def inner(self) -> Any:
-        return _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+        made = _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
+        if hasattr(made, "get_call_template"):  # absent with NUMBA_DISABLE_JIT
+            made.get_call_template = _without_literals(made.get_call_template)
+        return made
 
 
 def kernel(function: Callable[..., Any]) -> Kernel:
@@ -103,6 +112,36 @@ class Intrinsic:
 def intrinsic(function: Callable[..., Any]) -> Any:
     """Mark a function as an intrinsic."""
     return Intrinsic(function)
+
+
+@intrinsic
+def larger(typing_context: Any, a: Any, b: Any) -> Any:
+    """max(a, b) of two numbers. Numba compiles its own `max` again at every use, which takes a tenth of a second.
+
+    Slices such as `a[:] = b` take longer still, so kernels have loops instead.
+    """
+    return _chosen(typing_context.unify_types(a, b), ">")
+
+
+@intrinsic
+def smaller(typing_context: Any, a: Any, b: Any) -> Any:
+    """min(a, b) of two numbers, see `larger`."""
+    return _chosen(typing_context.unify_types(a, b), "<")
+
+
+def _chosen(kind: Any, comparison: str) -> Any:
+    """What an intrinsic returns that takes two numbers of this kind, a and b, and gives b if `b comparison a`, else
+    a."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        a, b = args
+        if isinstance(kind, types.Float):
+            better = builder.fcmp_ordered(comparison, b, a)
+        else:
+            better = (builder.icmp_signed if kind.signed else builder.icmp_unsigned)(comparison, b, a)
+        return builder.select(better, b, a)
+
+    return kind(kind, kind), generate
 
 
 class _Later:
@@ -150,17 +189,32 @@ def _numba() -> Any:
     return numba
 
 
-def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wrap `Dispatcher.compile`, so that a kernel that was compiled but could not be saved is used all the same.
+def _without_literals(template_for: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `Dispatcher.get_call_template`: a constant such as 0 counts as an integer like any other.
+
+    Numba would compile the kernel once more for every constant in a call. LLVM puts the constants in anyway.
+    """
+
+    @functools.wraps(template_for)
+    def template(args: Any, kws: Any) -> Any:
+        plain = {name: types.unliteral(each) for name, each in kws.items()}
+        return template_for(tuple(types.unliteral(each) for each in args), plain)
+
+    return template
+
+
+def _compile_once(dispatcher: Any, name: str) -> Callable[[Any], Any]:
+    """Wrap `Dispatcher.compile`: only one process compiles a kernel, and a kernel that could not be saved is used.
 
     LLVM hands the machine code to Numba in a callback. If an exception occurs inside it, such as Ctrl-C or another
     signal, ctypes drops the exception and Numba has no machine code to save. It then raises "no compiled object yet",
     after it has added the kernel. A second call finds the kernel, and a later process saves it.
     """
+    compile_for = dispatcher.compile
 
     @functools.wraps(compile_for)
     def compile_again(signature: Any) -> Any:
-        with preparing:
+        with preparing, _alone(dispatcher.stats.cache_path, name):
             try:
                 return compile_for(signature)
             except RuntimeError as error:
@@ -169,6 +223,23 @@ def _saved_or_not(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 return compile_for(signature)
 
     return compile_again
+
+
+@contextlib.contextmanager
+def _alone(folder: str | None, name: str) -> Iterator[None]:
+    """Wait while another process compiles this kernel. Its machine code is then in the cache.
+
+    The lock only saves work. Where it cannot be had, as on some network drives, or if the other process hangs, several
+    processes compile the same kernel, which does no harm.
+    """
+    with contextlib.ExitStack() as held:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                file = held.enter_context(open(os.path.join(folder, f"{name}.lock"), "ab"))
+                deadline = time.monotonic() + PATIENCE
+                while not file_lock.try_take(file) and time.monotonic() < deadline:
+                    time.sleep(0.02)
+        yield
 
 
 class Preparing:

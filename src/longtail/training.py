@@ -188,6 +188,12 @@ class Training:
         return cls(unit, figures=figures, settings=settings, **fields)
 
 
+_NOTHING = np.empty(0, np.uint8)
+NO_RECORD = Training(
+    "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
+)  # of a model that was not trained here
+
+
 def is_timing(name: str) -> bool:
     """Return whether an array of a model folder holds times. Times may differ between two equal models."""
     return name.startswith(_TIMING)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 import longtail as lt
 from longtail.cli import demo
+from longtail.data.embeddings.static import packaged_folder
 from longtail.topk import TopK
 
 
@@ -23,6 +24,7 @@ def test_everything_is_shown_and_written(good, small, tmp_path):
     out = good(*small)
     for words in ("Data\n", "Model\n", "Scores\n", "Examples", "PSP@5", "tail", "because of", "memory", "µs per text"):
         assert words in out
+    assert ("With embeddings" in out) == (packaged_folder() is not None)
     assert out.count("“") == 5
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["model", "report.html"]
     page = (tmp_path / "out" / "report.html").read_text()

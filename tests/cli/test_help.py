@@ -50,7 +50,12 @@ def test_method_lists_its_values(good):
     out = " ".join(good("train", "--help").split())
     assert "--method NAME one-vs-all, pd-sparse, memoir or mach. [default: one-vs-all]" in out
     assert list(METHODS) == ["one-vs-all", "pd-sparse", "memoir", "mach"]
-    assert "--warm-start" not in good("train", "--method", "mach", "--help")  # no command has an earlier fit
+
+
+def test_what_a_command_cannot_use_is_not_offered(good):
+    out = good("train", "--method", "mach", "--help")
+    assert "--warm-start" not in out  # no command has an earlier fit
+    assert "--verbose" not in out  # commands show their progress, and --quiet hides it
 
 
 def test_version(good):
@@ -82,7 +87,8 @@ def test_help_is_quick():
 def test_train_help_has_every_parameter_with_its_default(good):
     out = " ".join(good("train", "--help").split())
     for target, prefix in ((lt.OneVsAll, ""), (lt.TextFeatures, "text-")):
-        for name, parameter in inspect.signature(target).parameters.items():
+        parameters = inspect.signature(target).parameters
+        for name, parameter in ((each, parameters[each]) for each in parameters if each not in options.NOT_OFFERED):
             flag, default = f"--{prefix}{name.replace('_', '-')} ", options.default_text(parameter.default)
             said = re.split(r" --(?!no-)", out[out.index(flag) :])[0]
             assert said.endswith(f"[default: {default}]" if default else "")

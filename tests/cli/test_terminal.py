@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from longtail.cli import progress
 from tests.cli.conftest import PROGRAM, environment
 
 
@@ -89,6 +90,13 @@ def test_compiling_is_announced_once_kernels_are_not_there(files, tmp_path, monk
     second = Terminal("data", files / "train.txt")
     assert second.finish()[0] == 0
     assert "compiling" not in second.seen
+
+
+def test_without_a_terminal_compiling_is_one_line(capsys):
+    lines = progress._Lines("Training", "%")
+    lines.compiling()
+    lines.compiling()
+    assert capsys.readouterr().err == "Training: compiling kernels, once\n"
 
 
 @pytest.mark.parametrize("old", [False, True])

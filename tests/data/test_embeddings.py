@@ -11,7 +11,7 @@ import pytest
 
 import longtail as lt
 from longtail.data import embeddings
-from longtail.data.embeddings import StaticEncoder
+from longtail.data.embeddings import StaticEncoder, static
 from longtail.data.embeddings.static_kernels import mean_vectors
 from longtail.errors import DataError, InputError, MissingExtra, ModelError
 
@@ -292,3 +292,13 @@ def test_a_model_without_an_encoder_has_no_trace_of_it():
 def test_the_scale_must_be_positive():
     with pytest.raises(InputError, match="'embedding_scale' parameter of TextFeatures must be a number above 0"):
         lt.TextFeatures(embeddings=lengths, embedding_scale=0).fit(TEXTS)
+
+
+@pytest.mark.skipif(static.packaged_folder() is None, reason="wordllama is not installed")
+def test_the_table_of_a_package_is_found_by_its_name(monkeypatch):
+    features = lt.TextFeatures(embeddings="wordllama").fit(["a text", "another one"])
+    assert features.n_features_out_ > 256
+    assert features.encoder_of_column(features.n_features_out_ - 1) == "wordllama"
+    monkeypatch.setattr(static, "packaged_folder", lambda: None)
+    with pytest.raises(MissingExtra, match=r"wordllama.*longtail\[embed\]"):
+        lt.TextFeatures(embeddings="wordllama").fit(["a text"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer
+from sklearn.utils import murmurhash3_32
 
 from longtail.data import terms
 from longtail.data.terms import Division, Learner, renumbered
@@ -28,6 +30,20 @@ TEXTS = ["Hepatitis B virus", "vitamin C, vitamin C", "ΟΔΟΣ İstanbul \u2013
 @example("ΑΣ ΑΣ. İI\u0307 \ud800a", True)
 def test_words_are_those_of_the_regular_expression(text, lowercase):
     assert terms.words(text, lowercase) == re.findall(r"\b\w+\b", text.lower() if lowercase else text)
+
+
+@given(st.binary(max_size=40))
+@example(b"")
+@example(b"\xff" * 7)
+def test_the_hash_is_that_of_scikit_learn(key):
+    assert terms.murmurhash3(key) == murmurhash3_32(key)
+
+
+def test_columns_are_the_same_whether_scikit_learn_is_there_or_not(monkeypatch):
+    features = TextFeatures("hashing", n_features=1000).fit(TEXTS)
+    wanted = features.transform(TEXTS)
+    monkeypatch.setitem(sys.modules, "sklearn.utils.murmurhash", None)
+    assert (features.transform(TEXTS) != wanted).nnz == 0
 
 
 def theirs(params, texts, unseen):

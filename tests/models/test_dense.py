@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from longtail import store
 from longtail.errors import InputError, ModelError
 from longtail.hybrid import HybridRows, take_columns
+from longtail.methods.one_vs_all import verify_kernels
 from longtail.models import LinearModel, dense, dense_kernels
 from longtail.models.dense import DenseWeights
 from longtail.models.sharded import divided
@@ -90,6 +92,23 @@ def test_the_kernels_multiply(n, L, m):
     found = np.empty(n * L, np.float32)
     dense_kernels.pair_products(rows, panels, bias, numbers, labels, found)
     assert found.tobytes() == np.ascontiguousarray(out[:, :L]).tobytes()
+
+
+@numba.njit
+def product_of_the_solver(rows, numbers, panel, out):
+    verify_kernels.dense_scores(rows, numbers, panel, out)
+
+
+@pytest.mark.parametrize("m", [0, 1, 17, 256])
+def test_the_product_here_and_in_the_solver_have_the_same_bits(m):
+    """A kernel uses nothing of another file, so there are two."""
+    rng = np.random.default_rng(m)
+    rows, panel = rng.normal(size=(2, m)).astype(np.float32), rng.normal(size=(m, 32)).astype(np.float32)
+    here, there = (np.full((2, 32), np.nan, np.float32) for _ in range(2))
+    dense_kernels.add_products(rows, panel[None], np.zeros(32, np.float32), here, np.empty(2, np.float32))
+    product_of_the_solver(rows, np.arange(2, dtype=np.uint64), panel, there)
+    assert here.tobytes() == there.tobytes()
+    np.testing.assert_allclose(here, rows.astype(float) @ panel.astype(float), rtol=1e-4, atol=1e-5)
 
 
 def test_rows_may_come_in_parts_or_whole():

@@ -89,11 +89,12 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("kind", ["tfidf", "calibrated"])
+@pytest.mark.parametrize("kind", ["tfidf", "hashing", "calibrated"])
 def test_the_command_line_predicts_a_text_without_numba_and_scikit_learn(kind, tmp_path):
     texts = ["a cat", "a dog", "a cat and a dog", "a bird", "two birds", "a cat, a bird"] * 3
     labels = [["cat"], ["dog"], ["cat", "dog"], ["bird"], ["bird"], ["cat", "bird"]] * 3
-    clf = lt.OneVsAll(calibrate=kind == "calibrated").fit(texts, labels)
+    features = lt.TextFeatures("hashing", n_features=64) if kind == "hashing" else None
+    clf = lt.OneVsAll(calibrate=kind == "calibrated").fit(texts, labels, text_features=features)
     clf.save(tmp_path / "model")
     words = [
         sys.executable,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 import time
 
@@ -289,3 +291,20 @@ def test_a_matrix_of_a_request_is_canonical(folders):
     assert sp.issparse(X)
     assert X.toarray().tolist() == [[0, 2, 0, 1], [3, 0, 0, 0]]
     assert X.indices.tolist() == [1, 3, 0]
+
+
+USES_A_MODEL = """
+import sys
+
+import longtail.serve.master
+from longtail.serve.predictor import ServedModel
+
+for folder in sys.argv[1:]:
+    ServedModel.load("model", folder)
+print([name for name in ("sklearn", "pandas", "matplotlib", "scipy.stats", "rich") if name in sys.modules])
+"""
+
+
+def test_a_model_is_served_without_heavy_imports(folders):
+    words = [sys.executable, "-c", USES_A_MODEL, str(folders / "texts"), str(folders / "vectors")]
+    assert subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout.strip() == "[]"

@@ -63,7 +63,7 @@ class Peer:
     def data_received(self, data: bytes) -> None:
         self.got.append(data)
 
-    def refuse_quickly(self, answer: bytes) -> None:
+    def refuse_quickly(self, answer: bytes, now: float) -> None:
         self.refused.append(answer)
 
     def eof_received(self) -> bool:
@@ -150,8 +150,14 @@ def test_what_is_refused_without_parsing(data, idle, full, refused):
     assert run(action) == (refused, b"" if refused else data, int(refused))
 
 
+def long_pauses(monkeypatch) -> None:
+    """After the first refusal, the reader rests longer than the test takes."""
+    monkeypatch.setattr(module, "REFUSAL_SHARE", 1e-6)
+    monkeypatch.setattr(module, "REFUSAL_SECONDS", 1e-6)
+
+
 def test_after_refusals_the_reader_rests_until_there_is_room(monkeypatch):
-    monkeypatch.setattr(module, "REFUSAL_SHARE", 1e-6)  # a pause that the test would not live to see the end of
+    long_pauses(monkeypatch)
 
     async def action(service, reader, peers):
         service.pending = 8
@@ -172,8 +178,26 @@ def test_after_refusals_the_reader_rests_until_there_is_room(monkeypatch):
     assert run(action, 2) == ((1, 0), 0, 1)
 
 
+def test_an_idle_event_loop_does_not_spin_in_a_pause(monkeypatch):
+    long_pauses(monkeypatch)
+
+    async def action(service, reader, peers):
+        service.pending = 8
+        for peer in peers:
+            peer.client.send(SCORING)
+            await rounds()
+        await rounds(module.SPINS)
+        watched_before = reader.loop.remove_reader(reader._selector.fileno())  # False if it was not watched
+        service.pending = 0
+        reader.wake()
+        await rounds()
+        return watched_before, [len(peer.got) for peer in peers]
+
+    assert run(action, 2) == (False, [0, 1])
+
+
 def test_a_new_connection_is_read_while_the_reader_rests(monkeypatch):
-    monkeypatch.setattr(module, "REFUSAL_SHARE", 1e-6)
+    long_pauses(monkeypatch)
 
     async def action(service, reader, peers):
         old, new = peers
@@ -244,6 +268,7 @@ def select_waits(peer: Peer) -> bool:
         (SCORING.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), False),
         (SCORING.replace(b"\r\n\r\n", b"\r\nAuthorization: Bearer x\r\n\r\n"), False),
         (SCORING.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"), False),
+        (SCORING.replace(b"\r\n\r\n", b"\r\nX: " + b"x" * 4000 + b"\r\n\r\n"), False),
         (SCORING * 2, False),
         (b"", False),
     ],

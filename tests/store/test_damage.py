@@ -21,7 +21,7 @@ HEADER = 128
 
 @pytest.fixture(params=[text_model, number_model, hashed_model, sharded_model])
 def root(request, memory_path) -> Path:
-    return save(memory_path / "m", request.param(), index=request.param in (number_model, sharded_model))
+    return save(memory_path / "m", request.param(), index=request.param is number_model)
 
 
 @pytest.fixture(autouse=True)

@@ -62,6 +62,9 @@ def demo(
     run.train()
     tell(run.model_section())
     tell(run.scores_section(plot=False))
+    run.train_with_embeddings()
+    if run.embedded is not None:
+        tell(run.embedded)
     tell(run.examples_section())
     with step("Writing the report"):
         report = run.write_report()
@@ -107,6 +110,7 @@ class DemoRun:
     folder: Path
     train_seconds: float = 0.0
     predict_seconds: float = 0.0
+    embedded: Section | None = None
     clf: ExtremeClassifier = field(init=False)
     top: TopK = field(init=False)
 
@@ -126,6 +130,32 @@ class DemoRun:
             again = self.clf.predict_topk(self.test_part.texts, K)
         if (again.labels != trained.predict_topk(self.test_part.X, K).labels).any():
             raise ModelError(self.model_folder, "answers differently from the model that was saved; please report this")
+
+    def train_with_embeddings(self) -> None:
+        """Train a second model, on words and embeddings, if the package with a table of token vectors is installed."""
+        from longtail import metrics
+        from longtail.data import TextFeatures
+        from longtail.data.embeddings.static import PACKAGED, packaged_folder
+        from longtail.methods import OneVsAll
+        from longtail.report import Paragraph, Section, Table
+
+        if packaged_folder() is None or self.train_part.texts is None or self.test_part.texts is None:
+            return
+        features = TextFeatures(embeddings=PACKAGED)
+        with step("Making embeddings"):
+            X, X_test = features.fit_transform(self.train_part.texts), features.transform(self.test_part.texts)
+        with step("Training with embeddings", "%") as training:
+            clf = OneVsAll().fit(X, self.train_part.Y, progress=training.share)
+        both = {"words": self.top, "words and embeddings": clf.predict_topk(X_test, K)}
+        seconds = dict(zip(both, (self.train_seconds, training.seconds), strict=True))
+        rows = [
+            [name, *(f"{100 * metrics.precision_at_k(self.test_part.Y, top, k):.1f}" for k in (1, 3, 5)),
+             duration(seconds[name])]
+            for name, top in both.items()
+        ]  # fmt: skip
+        words = f"Token vectors beside the columns of words, as with: longtail train … --text-embeddings {PACKAGED}"
+        header = ["", "P@1", "P@3", "P@5", "training"]
+        self.embedded = Section("With embeddings", Table(header, rows), Paragraph(words))
 
     @property
     def model_folder(self) -> Path:
@@ -200,7 +230,8 @@ class DemoRun:
         subtitle = (
             f"One-vs-all on {self.train_part.n_samples:,} diagnosis texts with {self.train_part.n_labels:,} labels"
         )
-        sections = [self.data_section(), self.model_section(), self.scores_section(plot=True), self.examples_section()]
+        sections = [self.data_section(), self.model_section(), self.scores_section(plot=True)]
+        sections += [self.examples_section()] if self.embedded is None else [self.embedded, self.examples_section()]
         path = self.folder / "report.html"
         Report("longtail on ICD-10-CM", subtitle, sections).write_html(path)
         return path

@@ -31,6 +31,9 @@ def evaluate(
         str | None,
         typer.Option("--train-labels", metavar="FILE", help="The labels of --train, where they are in their own file."),
     ] = None,
+    train_dense: Annotated[
+        str | None, typer.Option("--train-dense", metavar="FILE", help="The --dense of --train, if it holds texts.")
+    ] = None,
     filter: Filter = None,
     ks: Annotated[str | None, typer.Option("--ks", "--top-k", metavar="K,K,…", help="The k of P@k and others.")] = None,
     propensity: Annotated[
@@ -60,7 +63,7 @@ def evaluate(
     dataset, _ = read_data(data, reading, like=clf.model_)
     if not dataset.Y.nnz:
         raise DataError(data, "has no labels that the model knows, so predictions cannot be compared with anything")
-    train_Y = None if train is None else _labels_of(train, train_labels, reading, clf)
+    train_Y = None if train is None else _labels_of(train, {"labels": train_labels, "dense": train_dense}, reading, clf)
     pairs = read_filter(filter, *dataset.Y.shape)
     top, seconds = top_labels(clf, dataset.X, max(options.get("ks", KS)), pairs)
     evaluation = metrics.evaluate(dataset.Y, top, train_Y=train_Y, **options)
@@ -86,10 +89,10 @@ def evaluate(
         page.write_html(report)
 
 
-def _labels_of(train: str, labels: str | None, reading: dict[str, Any], clf: ExtremeClassifier) -> Any:
-    """The labels of the training data. `--labels` belongs to the evaluated data alone."""
-    own = {name: value for name, value in reading.items() if name != "labels"}
-    own |= {} if labels is None else {"labels": labels}
+def _labels_of(train: str, files: dict[str, str | None], reading: dict[str, Any], clf: ExtremeClassifier) -> Any:
+    """The labels of the training data, which has its own `files`. Those of `reading` belong to the evaluated data."""
+    own = {name: value for name, value in reading.items() if name not in files}
+    own |= {name: file for name, file in files.items() if file is not None}
     Y = read_data(train, own, like=clf.model_)[0].Y
     if not Y.nnz:
         raise DataError(train, "has no labels that the model knows; if they are in a file of their own: --train-labels")

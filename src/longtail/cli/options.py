@@ -20,7 +20,7 @@ from typer.core import TyperCommand
 
 Groups = Mapping[str, Sequence[inspect.Parameter]]
 SIMPLE = (bool, int, float, str)
-NEEDS_A_FIT = ("warm_start",)  # continues the last fit of the same object, which a command never has
+NOT_OFFERED = ("warm_start", "verbose")  # a command has no earlier fit to go on from, and shows progress by itself
 # Plain help shows long options in full and takes a third of the time of rich help.
 STYLE: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--help"]}, "rich_markup_mode": None}
 
@@ -40,7 +40,7 @@ def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
     found = []
     for name, parameter in inspect.signature(target).parameters.items():
         kind, flag = option_type(hints[name]), (prefix + name).replace("_", "-")
-        if kind is None or name in NEEDS_A_FIT:
+        if kind is None or name in NOT_OFFERED:
             continue
         metavar, text = entries.get(name, (None, ""))
         default = default_text(parameter.default)

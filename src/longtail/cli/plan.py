@@ -10,7 +10,7 @@ import typer
 from longtail.cli.output import say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import Data, Json, read_data, text_features
-from longtail.cli.train import DEFAULT_METHOD, estimator_of
+from longtail.cli.train import DEFAULT_METHOD, Method, Paper, estimator_of
 from longtail.words import duration
 
 
@@ -24,12 +24,8 @@ def cluster_size(text: str) -> tuple[int, int]:
 
 def plan(
     data: Data,
-    method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help="one-vs-all, pd-sparse, memoir or mach.")
-    ] = DEFAULT_METHOD,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="The settings of the method's paper; options that are given count.")
-    ] = False,
+    method: Method = DEFAULT_METHOD,
+    paper: Paper = False,
     cluster: Annotated[
         str | None,
         typer.Option(

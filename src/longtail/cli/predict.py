@@ -90,6 +90,7 @@ def predict(
         alone = clf.model_
     if threshold and alone.thresholds is None:
         raise UsageError(f"{model} has no threshold; choose one with: longtail thresholds {model} DATA")
+    dense = _given(reading)
     quiet = output is None and sys.stdout.isatty()
     given = {"top_k": top_k, "output_format": form, "keep": keep, "threshold": threshold, "tail_boost": tail_boost}
     contents = {name: _crc(path) for name, path in _files(filter, allow, deny, offsets).items()}
@@ -102,18 +103,27 @@ def predict(
     ):
         writer = _Writer(alone, target, form_encoder, shown, top_k, threshold, keep)
         if text is not None:
-            writer.vectors(_features([text], alone), None)
-        elif filter is not None or not (writer.texts(str(data), reading) or writer.lines(str(data), reading)):
+            writer.vectors(_features([text], alone, None if dense is None else dense[:1]), None)
+        elif filter is not None or not (writer.texts(str(data), reading, dense) or writer.lines(str(data), reading)):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DataWarning)  # of labels that the model does not know
                 X = read_data(str(data), reading, like=alone, empty=True)[0].X
             writer.vectors(X, read_filter(filter, X.shape[0], alone.n_labels))
 
 
-def _features(texts: list[str], model: AnyModel) -> csr_array:
+def _given(reading: dict[str, Any]) -> Any:
+    """The embeddings of `--dense`, memory-mapped, or None."""
+    if "dense" not in reading:
+        return None
+    from longtail.data.npy import open_npy
+
+    return open_npy(reading["dense"])
+
+
+def _features(texts: list[str], model: AnyModel, dense: Any) -> csr_array:
     if model.text_features is None:
         raise InputError("the model was trained without a text pipeline, so it cannot read texts; pass rows of numbers")
-    return model.text_features.transform(texts)
+    return model.text_features.transform(texts, dense)
 
 
 def _named(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,6 +179,7 @@ class _Writer:
         if set(self.keep) & set(OWN):
             raise UsageError(f"--keep cannot keep {', '.join(OWN)}, which predictions have themselves")
         self.pending: list[Record] = []
+        self.dense: Any = None  # embeddings of all texts, if they were computed elsewhere
         self.done = 0
         self.share: float | None = None  # of the input that has been read
 
@@ -183,6 +194,8 @@ class _Writer:
         """Predict the vectors of a text file as they are read; False if it is no such file."""
         from longtail.data.read import read_rows
 
+        if "dense" in reading:
+            return False
         how = {name: reading[name] for name in ("format", "labels", "zero_based") if name in reading}
         blocks = read_rows(path, like=self.model, n_rows=limits.ROWS, waiting=self._read_so_far, **how)
         if blocks is None:
@@ -191,8 +204,11 @@ class _Writer:
             self._vectors(X, None)
         return True
 
-    def texts(self, path: str, reading: dict[str, Any]) -> bool:
-        """Predict the texts of a file as they are read; False if it holds vectors, or if the model takes no texts."""
+    def texts(self, path: str, reading: dict[str, Any], dense: Any) -> bool:
+        """Predict the texts of a file as they are read; False if it holds vectors, or if the model takes no texts.
+
+        dense : the embeddings of the texts, if they were computed elsewhere
+        """
         from longtail.data.read import read_records
 
         if self.model.text_features is None:
@@ -201,6 +217,7 @@ class _Writer:
         records = read_records(path, **how, waiting=self._read_so_far)
         if records is None:
             return False
+        self.dense = dense
         for record in records:
             if not self.done and not self.pending:
                 self._choose_fields(path, record)
@@ -208,6 +225,8 @@ class _Writer:
             if len(self.pending) >= limits.ROWS:
                 self.flush()
         self.flush()
+        if dense is not None and len(dense) != self.done:
+            raise DataError(path, f"holds {self.done:,} texts, but --dense has {len(dense):,} rows; each needs one")
         return True
 
     def _read_so_far(self, done: int, total: int | None) -> None:
@@ -222,10 +241,12 @@ class _Writer:
             block, self.pending = self.pending, []
             fields = [{name: record.fields.get(name) for name in self.keep} for record in block]
             texts = [record.text for record in block]
+            vectors = None if self.dense is None else self.dense[self.done : self.done + len(block)]
+            own = b"" if vectors is None else vectors.tobytes()
             self._write(
                 len(block),
-                lambda: json.dumps([texts, fields], default=str).encode(),
-                lambda: _features(texts, self.model),
+                lambda: json.dumps([texts, fields], default=str).encode() + own,
+                lambda: _features(texts, self.model, vectors),
                 fields,
             )
 

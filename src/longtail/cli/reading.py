@@ -47,6 +47,7 @@ FORMAT = "xmc, split, npz, jsonl, json, csv, tsv, txt, parquet, arrow or dataset
 READING = [
     _how("labels", str, "--labels", "The labels, where they are in a file of their own.", "FILE"),
     _how("format", str, "--format", FORMAT, "NAME"),
+    _how("dense", str, "--dense", "Embeddings of the rows, computed elsewhere: an array in a .npy file.", "FILE"),
     _how(
         "text_field", str, "--text-field",
         "Texts: the field or column of the text; title,abstract joins two.  [default: text]", "NAME",
@@ -111,13 +112,20 @@ def read_data(
 
 def divided(dataset: Dataset, fraction: float, *, stratify: bool = False) -> tuple[Dataset, Dataset]:
     """Train and test parts. Features of texts are fitted on the training texts alone."""
-    from sklearn.base import clone
+    from longtail.hybrid import HybridRows
 
     train, test = dataset.split(test_size=fraction, stratify=stratify)
-    if dataset.text_features is not None and train.texts is not None and test.texts is not None:
-        fitted = clone(dataset.text_features).fit(train.texts)
-        train, test = (replace(part, X=fitted.transform(part.texts), text_features=fitted) for part in (train, test))
-    return train, test
+    if dataset.text_features is None or train.texts is None or test.texts is None:
+        return train, test
+    fitted = dataset.text_features.with_words_of(train.texts)
+
+    def again(part: Dataset) -> Dataset:
+        assert part.texts is not None
+        given = part.X.dense if isinstance(part.X, HybridRows) and fitted.takes_vectors else None
+        X = fitted.transform(part.texts) if given is None else HybridRows(fitted.words(part.texts), given)
+        return replace(part, X=X, text_features=fitted)
+
+    return again(train), again(test)
 
 
 def load_model(path: str) -> ExtremeClassifier:

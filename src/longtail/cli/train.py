@@ -36,16 +36,17 @@ SaveWeights = Annotated[
 DEFAULT_METHOD = "one-vs-all"
 TOLD_SECONDS = 2.0  # the plan of a quicker fit is not worth a line
 
+Method = Annotated[str, typer.Option("--method", metavar="NAME", help="one-vs-all, pd-sparse, memoir or mach.")]
+Paper = Annotated[
+    bool, typer.Option("--paper", help="The settings of the method's paper; options that are given count.")
+]
+
 
 def train(
     data: Data,
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder to save the model in.")],
-    method: Annotated[
-        str, typer.Option("--method", metavar="NAME", help="one-vs-all, pd-sparse, memoir or mach.")
-    ] = DEFAULT_METHOD,
-    paper: Annotated[
-        bool, typer.Option("--paper", help="The settings of the method's paper; options that are given count.")
-    ] = False,
+    method: Method = DEFAULT_METHOD,
+    paper: Paper = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that the folder holds.")] = False,
     run: Annotated[
         str | None,

@@ -33,7 +33,7 @@ def warmup(
             _predict(clf, [*SENTENCES])
     for path in models or ():
         clf = load_model(path)
-        _predict(clf, [*SENTENCES] if clf.model_.text_features is not None else None)
+        _predict(clf, [*SENTENCES] if clf.model_.takes_texts else None)
     seconds = time.perf_counter() - begin
     what = "Kernels of prediction" if prediction else "All kernels"
     say_json({"seconds": round(seconds, 2)}) if json else say(f"{what} are compiled ({seconds:.1f} s).")

@@ -115,6 +115,7 @@ class Dataset:
         label_names: Sequence[str] | None = None,
         like: Any = None,
         drop_unknown: bool = False,
+        dense: np.ndarray | None = None,
     ) -> Dataset:
         """A dataset of texts and one collection of label names per text.
 
@@ -125,11 +126,13 @@ class Dataset:
         For test data, `like` is the Dataset or model of the training: its text features and labels are used. Labels
         that it does not know are dropped, with one DataWarning. Names beyond `label_names` are dropped in the same way
         if they are a few per cent of all uses; more are an error, unless `drop_unknown` is set.
+
+        `dense` are embeddings of the texts that were computed elsewhere, one row per text.
         """
         if like is not None and (text_features is not None or label_names is not None):
             raise InputError("from_texts got like and text_features or label_names; with like, its own are used")
         rows = [_label_row(i, row) for i, row in enumerate(labels)]
-        return cls._from_texts("labels", text_list(texts), rows, text_features, label_names, like, drop_unknown)
+        return cls._from_texts("labels", text_list(texts), rows, text_features, label_names, like, drop_unknown, dense)
 
     @classmethod
     def _from_texts(
@@ -141,6 +144,7 @@ class Dataset:
         label_names: Sequence[str] | None,
         like: Any,
         drop_unknown: bool,
+        dense: np.ndarray | None = None,
     ) -> Dataset:
         """`from_texts` of checked lists; `where` names them in messages."""
         names = None if label_names is None else [str(name) for name in label_names]
@@ -152,10 +156,10 @@ class Dataset:
             limit = 1.0 if like is not None or drop_unknown else MAX_DROPPED
             labels = known_only(where, labels, names, limit=limit)
         if text_features is not None and text_features.__sklearn_is_fitted__():
-            X = text_features.transform(texts)
+            X = text_features.transform(texts, dense)
         else:
             text_features = clone(text_features or TextFeatures())
-            X = text_features.fit_transform(texts)
+            X = text_features.fit_transform(texts, dense=dense)
         Y, found = check.encode(labels, names)
         return cls(X, Y, found, text_features=text_features, texts=texts)
 

@@ -16,6 +16,26 @@ def read_npy(path: PathLike, *, labels: bool) -> csr_array:
     """Features (float32), or labels (int32 ones): an indicator whose positive entries are labels, or a 1-d array of
     class numbers. Nothing is unpickled."""
     where = os.fspath(path)
+    array = _opened(path, where)
+    if labels and array.ndim == 1:
+        return _classes(array, where)
+    _check_matrix(array, where)
+    if labels:
+        if (array < 0).any():
+            raise DataError(where, "found a negative entry, expected zeros and ones")
+        return csr_array((array > 0).astype(np.int32))
+    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinity, which is refused later
+        return csr_array(array.astype(np.float32))
+
+
+def open_npy(path: PathLike) -> np.ndarray:
+    """A matrix of finite numbers, memory-mapped."""
+    array = _opened(path, os.fspath(path))
+    _check_matrix(array, os.fspath(path))
+    return array
+
+
+def _opened(path: PathLike, where: str) -> np.ndarray:
     open_regular(path).close()  # a DataError for what cannot be read
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -24,18 +44,14 @@ def read_npy(path: PathLike, *, labels: bool) -> csr_array:
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
         found = getattr(array, "dtype", "an archive")
         raise DataError(where, f"found {found}, expected an array of numbers; write it with numpy.save")
-    if labels and array.ndim == 1:
-        return _classes(array, where)
+    return array
+
+
+def _check_matrix(array: np.ndarray, where: str) -> None:
     if array.ndim != 2:
         raise DataError(where, f"found an array of shape {array.shape}, expected rows and columns")
     if not np.isfinite(array).all():
         raise DataError(where, "found NaN or infinity, expected finite numbers; replace missing values")
-    if labels:
-        if (array < 0).any():
-            raise DataError(where, "found a negative entry, expected zeros and ones")
-        return csr_array((array > 0).astype(np.int32))
-    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinity, which is refused later
-        return csr_array(array.astype(np.float32))
 
 
 def _classes(array: np.ndarray, where: str) -> csr_array:

@@ -28,7 +28,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from longtail import folder
-from longtail.data import files, npz, text, xmc
+from longtail.data import files, npy, npz, text, xmc
 from longtail.data.arrow import arrow_records
 from longtail.data.files import PathLike
 from longtail.data.label_names import warn_if_joined
@@ -36,6 +36,7 @@ from longtail.data.lines import Waiting, listed, quoted
 from longtail.data.table import table_records
 from longtail.data.text import Record, Source
 from longtail.errors import DataError, DataWarning, InputError
+from longtail.hybrid import HybridRows, widened
 
 if TYPE_CHECKING:
     from longtail.data.dataset import Dataset
@@ -59,6 +60,7 @@ def read(
     format: str | None = None,
     like: Any = None,
     text_features: TextFeatures | None = None,
+    dense: PathLike | np.ndarray | None = None,
     label_names: Names = None,
     feature_names: Names = None,
     drop_unknown: bool = False,
@@ -82,6 +84,9 @@ def read(
         are matched by its names (unknown ones are dropped, with one DataWarning). Vectors with fewer columns get
         empty ones.
     text_features : how to make features of texts, fitted on this file; None is `TextFeatures()`. Not with `like`.
+    dense : embeddings of the rows that were computed elsewhere: an array, or a .npy file, which is memory-mapped. They
+        become further columns. Beside texts they are centred and scaled as `TextFeatures` says, and every later text
+        must come with its embedding. Beside vectors they are used as they are.
     label_names, feature_names : names in column order, or a file with one per line. For texts, `label_names` fixes the
         labels and their order; by default they are all names of the file, sorted as strings.
     drop_unknown : with `label_names` for texts: whether more than a few per cent of the label uses may be dropped
@@ -104,18 +109,20 @@ def read(
         raise InputError(f"like must be a Dataset or a model, but is {type(like).__name__}; read or load it first")
     if like is not None and text_features is not None:
         raise InputError("text_features and like were both given; with like, its own text features are used")
+    given = None if dense is None else _given(dense)
     if form in TEXT_FORMATS:
         if feature_names is not None:
             raise InputError("feature_names were given for texts; their features are named by the words themselves")
         source = Source(path, text_field, labels_field, encoding)
         records = _records(source, form, label_separator, delimiter)
         first = next(records, None)
-        if save is not None and first is not None and like is None and label_names is None:
+        if save is not None and first is not None and like is None and label_names is None and given is None:
             return _streamed(where, first, records, text_features, source, Path(save))
         texts, names = text.collected([] if first is None else chain([first], records))
         if like is None and first is not None:
             _check_labels(where, first, names, source)
-        data = _from_texts(where, (texts, names), text_features, like, label_names, drop_unknown)
+        _check_rows(dense, given, len(texts), where)
+        data = _from_texts(where, (texts, names), text_features, like, label_names, drop_unknown, given)
         return data if save is None else _saved(data, save)
     if text_features is not None:
         raise InputError(f"text_features were given, but {where} was read as {form}, which holds vectors, not texts")
@@ -124,8 +131,40 @@ def read(
         data = replace(data, label_names=_names(label_names, data.n_labels, "labels"))
     if feature_names is not None:
         data = replace(data, feature_names=_names(feature_names, data.n_features, "features"))
+    if given is not None:
+        _check_rows(dense, given, data.n_samples, where)
+        data = _beside_vectors(data, given, like, where)
     data = data if like is None else align(data, like, where)
     return data if save is None else _saved(data, save)
+
+
+def _given(dense: PathLike | np.ndarray) -> np.ndarray:
+    """The embeddings that `dense` names."""
+    return npy.open_npy(dense) if isinstance(dense, str | os.PathLike) else np.asarray(dense)
+
+
+def _check_rows(dense: Any, given: np.ndarray | None, n_rows: int, where: str) -> None:
+    if given is not None and len(given) != n_rows:
+        name = os.fspath(dense) if isinstance(dense, str | os.PathLike) else "dense"
+        raise DataError(name, f"found {len(given):,} rows, expected one for each of the {n_rows:,} rows of {where}")
+
+
+def _beside_vectors(data: Dataset, given: np.ndarray, like: Any, where: str) -> Dataset:
+    """The dataset with the columns `given` after its own, or at the end of the columns of `like`."""
+    if data.text_features is not None:
+        raise InputError(f"{where} was made from texts; give their embeddings when these are read, not later")
+    width = data.n_features if like is None else like.n_features - given.shape[1]
+    if isinstance(data.X, HybridRows) or width < data.n_features:
+        raise DataError(
+            where,
+            f"found {data.n_features:,} features and {given.shape[1]:,} of dense, but there are {like.n_features:,} in "
+            "the training data"
+            if like is not None
+            else "has dense columns already",
+        )
+    names = data.feature_names
+    names = None if names is None else [*names, *(f"dense {number}" for number in range(given.shape[1]))]
+    return replace(data, X=HybridRows(widened(data.X, width), given), feature_names=names)
 
 
 def _saved(data: Dataset, folder: PathLike) -> Dataset:
@@ -347,6 +386,7 @@ def _from_texts(
     like: Any,
     label_names: Names,
     drop_unknown: bool,
+    given: np.ndarray | None,
 ) -> Dataset:
     from sklearn.base import clone
 
@@ -361,4 +401,4 @@ def _from_texts(
     if like is None and not texts:
         raise DataError(where, "found no text at all")
     text_features = None if text_features is None else clone(text_features)
-    return Dataset._from_texts(where, texts, labels, text_features, known, like, drop_unknown)
+    return Dataset._from_texts(where, texts, labels, text_features, known, like, drop_unknown, given)

@@ -90,7 +90,7 @@ class _Parts:
         texts = [record.text for record in block]
         counted = self.learner.add(texts)
         if self.dense is not None and self.vectors is not None:
-            self.vectors.append(self.dense.learn(texts))
+            self.vectors.append(self.dense.learn(self.dense.encoder.encode(texts)))
         for file, array in zip((self.counts, self.numbers, self.lengths), counted, strict=True):
             file.append(array)
         rows = [list(dict.fromkeys(record.labels)) for record in block]

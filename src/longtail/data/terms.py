@@ -14,6 +14,7 @@ a third of the time, and scikit-learn is not imported:
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,13 +162,36 @@ def csr_rows(data: np.ndarray, indices: np.ndarray, lengths: np.ndarray, n_colum
     return csr_view(data, indices.astype(wide, copy=False), indptr, (len(lengths), n_columns))
 
 
+def murmurhash3(key: bytes) -> int:
+    """The signed 32-bit hash of A. Appleby's MurmurHash3 with seed 0, as scikit-learn's `murmurhash3_32` has it."""
+
+    def turned(number: int, bits: int) -> int:
+        return (number << bits | number >> 32 - bits) & 0xFFFFFFFF
+
+    h = 0
+    whole = len(key) // 4 * 4
+    for start in range(0, len(key), 4):
+        k = int.from_bytes(key[start : start + 4], "little")
+        h ^= turned(k * 0xCC9E2D51 & 0xFFFFFFFF, 15) * 0x1B873593 & 0xFFFFFFFF
+        if start < whole:
+            h = turned(h, 13) * 5 + 0xE6546B64 & 0xFFFFFFFF
+    h ^= len(key)
+    h = (h ^ h >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+    h = (h ^ h >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+    h ^= h >> 16
+    return h - (h >> 31 << 32)
+
+
 class _HashedColumns(dict[str, int]):
-    """The column of each term by its hash, as in scikit-learn's FeatureHasher."""
+    """The column of each term by its hash, as in scikit-learn's FeatureHasher.
+
+    A process that trains has imported scikit-learn, whose compiled hash is quicker. One that predicts need not wait for
+    the import.
+    """
 
     def __init__(self, n_columns: int) -> None:
-        from sklearn.utils import murmurhash3_32
-
-        self.n_columns, self.hash = n_columns, murmurhash3_32
+        loaded = sys.modules.get("sklearn.utils.murmurhash")
+        self.n_columns, self.hash = n_columns, murmurhash3 if loaded is None else loaded.murmurhash3_32
 
     def __missing__(self, term: str) -> int:
         if len(self) >= HASHES_KEPT:

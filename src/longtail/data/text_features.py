@@ -41,7 +41,8 @@ class TextFeatures(TextPipeline, TransformerMixin, BaseEstimator):  # type: igno
     lowercase : treat upper and lower case as the same.
     n_features : number of columns ("hashing" only).
     embeddings : columns of meaning beside the columns of words. A folder in the layout of Model2Vec (`tokenizer.json`
-        and `model.safetensors`), or the name or folder of a sentence-transformers model. In Python also a function that
+        and `model.safetensors`), "wordllama" for the table of that package (in the extra `embed`), or the name or
+        folder of a sentence-transformers model. In Python also a function that
         takes a list of texts and returns an array with one row per text. A table of token vectors is stored inside the
         model. A larger model is recognised by its vectors, and must be present at prediction.
     embedding_scale : length of the embedding of a text; its columns of words have length 1.

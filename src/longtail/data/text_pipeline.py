@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from longtail import check, content
 from longtail.data import embeddings
-from longtail.data.embeddings import CallableEncoder, DensePart, Encoder, MissingEncoder, encoder
+from longtail.data.embeddings import CallableEncoder, DensePart, Encoder, GivenVectors, MissingEncoder, encoder
 from longtail.data.terms import Counts, Division, Learner, Terms, blocks, renumbered
 from longtail.errors import InputError, ModelError
 from longtail.hybrid import HybridRows, Rows
@@ -77,20 +78,56 @@ class TextPipeline:
         self._fit(texts)
         return self
 
-    def fit_transform(self, texts: Iterable[str], y: Any = None, **params: Any) -> Rows:
-        """Return the same as `fit(texts).transform(texts)`, but tokenise the texts only once."""
-        found, vectors, column_of = self._fit(texts, keep=True)
+    def fit_transform(
+        self, texts: Iterable[str], y: Any = None, *, dense: np.ndarray | None = None, **params: Any
+    ) -> Rows:
+        """Return the same as `fit(texts).transform(texts)`, but tokenise the texts only once.
+
+        dense : embeddings of the texts that were computed elsewhere. They are used in place of `embeddings`, and must
+            then be given for every text.
+        """
+        found, vectors, column_of = self._fit(texts, keep=True, given=dense)
         if column_of is not None:
             found.parts = [renumbered(part, column_of) for part in found.parts]
         words = self._terms.weigh(found.rows(self._terms.n_columns))
         return words if self._dense is None else HybridRows(words, self._dense.columns(np.concatenate(vectors)))
 
-    def transform(self, texts: Iterable[str]) -> Rows:
-        """Return one row of features per text. Terms that the training texts do not contain are ignored."""
+    def transform(self, texts: Iterable[str], dense: np.ndarray | None = None) -> Rows:
+        """Return one row of features per text. Terms that the training texts do not contain are ignored.
+
+        dense : embeddings of the texts, if those of the training texts were given to `fit_transform`.
+        """
         self._check_fitted()
         texts = text_list(texts)
-        words = self._terms.transform(texts)
-        return words if self._dense is None else HybridRows(words, self._dense.transform(texts))
+        if dense is not None and not self.takes_vectors:
+            raise InputError("embeddings were given, but these text features were fitted without given ones")
+        words = self.words(texts)
+        if self._dense is None:
+            return words
+        encoder = self._dense.encoder
+        if dense is not None and isinstance(encoder, GivenVectors):
+            return HybridRows(words, self._dense.columns(encoder.check(dense, len(texts))))
+        return HybridRows(words, self._dense.transform(texts))
+
+    def words(self, texts: Iterable[str]) -> csr_array:
+        """Return the columns of words alone."""
+        self._check_fitted()
+        return self._terms.transform(text_list(texts))
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether `transform` needs embeddings that were computed elsewhere."""
+        return self._dense is not None and isinstance(self._dense.encoder, GivenVectors)
+
+    def with_words_of(self, texts: Iterable[str]) -> Self:
+        """Return a pipeline whose vocabulary is learned from these texts. Given embeddings keep their centre."""
+        parameters = {name: getattr(self, name) for name in self._parameter_names()}
+        if not self.takes_vectors:
+            return type(self)(**parameters).fit(texts)
+        fitted = type(self)(**{**parameters, "embeddings": None}).fit(texts)
+        fitted._dense = self._dense
+        fitted.n_features_out_ += self.n_features_out_ - self._terms.n_columns
+        return fitted
 
     def column_names(self) -> list[str] | None:
         """Return the name of each column: its term, or the encoder and a number. None if terms are hashed."""
@@ -138,18 +175,22 @@ class TextPipeline:
         (mine, parameters), (others, other_parameters) = self.to_arrays(), other.to_arrays()
         return parameters == other_parameters and all(np.array_equal(mine[name], others[name]) for name in mine)
 
-    def _fit(self, texts: Iterable[str], *, keep: bool = False) -> tuple[Counts, list[np.ndarray], np.ndarray | None]:
+    def _fit(
+        self, texts: Iterable[str], *, keep: bool = False, given: np.ndarray | None = None
+    ) -> tuple[Counts, list[np.ndarray], np.ndarray | None]:
         """Fit. With `keep`, return the counts of terms in these texts, their vectors if there is an encoder, and the
-        columns that the numbers of terms stand for."""
+        columns that the numbers of terms stand for. The vectors may be `given`."""
         self._check_parameters()
         texts = text_list(texts)
         if not texts:
             raise InputError("there is no text to fit the features on; give at least one")
         learner, found = self._learner(), Counts()
-        dense, vectors = self._dense_part(), []
+        dense, vectors = self._dense_part(given, len(texts)), []
+        if dense is not None and given is not None:
+            vectors = [dense.learn(np.asarray(given, np.float32))]
         for block in blocks(texts):
             part = learner.add(block)
-            own = None if dense is None else dense.learn(block)
+            own = None if dense is None or given is not None else dense.learn(dense.encoder.encode(block))
             if keep:
                 found.parts.append(part)
                 vectors += [] if own is None else [own]
@@ -159,8 +200,14 @@ class TextPipeline:
         """Return what learns the terms of texts that come a few at a time. `_finish` ends the fit."""
         return Learner(self._division(), n_hashed=self.n_features if self.kind == "hashing" else None)
 
-    def _dense_part(self) -> DensePart | None:
+    def _dense_part(self, given: np.ndarray | None = None, n_texts: int = 0) -> DensePart | None:
         """Return what makes the dense columns, not yet fitted; None if there are none."""
+        if given is not None:
+            if self.embeddings is not None:
+                raise InputError("embeddings were given, and TextFeatures has an encoder of its own; use one of them")
+            source = GivenVectors(given.shape[1] if given.ndim == 2 else 0)
+            source.check(given, n_texts)
+            return DensePart(source, float(self.embedding_scale))
         return None if self.embeddings is None else DensePart(encoder(self.embeddings), float(self.embedding_scale))
 
     def _finish(self, learner: Learner, dense: DensePart | None) -> np.ndarray | None:

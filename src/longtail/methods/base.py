@@ -29,7 +29,7 @@ from longtail.data.text_features import fitted_features
 from longtail.errors import InputError, ModelError
 from longtail.growth import Growth
 from longtail.hybrid import HybridRows, Rows, normalized
-from longtail.methods import calibrating, planning, solving
+from longtail.methods import calibrating, planning, solving, verbosity
 from longtail.methods.decisions import Decisions
 from longtail.methods.planning import Plan, Planning
 from longtail.methods.problem import NO_EXTRAS, Extras, Problem
@@ -37,10 +37,11 @@ from longtail.methods.solving import Progress, Solved
 from longtail.methods.updating import Updating
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
-from longtail.training import Training
+from longtail.training import NO_RECORD, Training
 
 RENUMBER = "number the ones in use from 0 without gaps, or correct the number in the file's header"
-RUN_PARAMETERS = ("n_jobs", "random_state", "warm_start")  # they describe a run, so they are not saved with the model
+HOW = ("n_jobs", "warm_start", "verbose")  # parameters that say how to train, and do not change the model
+RUN_PARAMETERS = (*HOW, "random_state")  # they describe a run, so they are not saved with the model
 
 
 class _Data(NamedTuple):
@@ -72,6 +73,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
     normalize: bool
     calibrate: bool | str
     random_state: Any
+    verbose: int
 
     _extras: Extras = NO_EXTRAS  # set on the copy that makes a problem
     _paper: ClassVar[Mapping[str, Any]] = {}  # the parameters of the method's paper
@@ -139,8 +141,8 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         wall, cpu = clock()
         data = self._canonical(X, y, text_features, label_names, feature_names)
         rows = normalized(data.X) if self.normalize else data.X
-        progress = progress or (lambda share: None)
-        model, record, self.held_out_ = self._trained(rows, data, progress, run, who, shard_size, plan)
+        with verbosity.shown(self, progress) as told:
+            model, record, self.held_out_ = self._trained(rows, data, told, run, who, shard_size, plan)
         if data.dense_columns is not None:
             model = model.with_dense(data.dense_columns)
         self.growth_ = Growth.of(rows, data.Y)
@@ -216,7 +218,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
             maker=maker,
             X=X,
             Y=Y,
-            parameters={name: value for name, value in params.items() if name not in ("n_jobs", "warm_start")},
+            parameters={name: value for name, value in params.items() if name not in HOW},
             label_names=label_names,
             n_jobs=self.n_jobs,
             setup_seconds=setup_seconds,
@@ -253,6 +255,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         check.flag(self, "normalize")
         check.n_jobs(self)
         check.random_state(self)
+        check.verbose(self)
         calibrating.check_way(self.calibrate, type(self).__name__)
 
     def _canonical(
@@ -447,9 +450,3 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
-
-
-_NOTHING = np.empty(0, np.uint8)
-NO_RECORD = Training(
-    "model", _NOTHING, _NOTHING, _NOTHING, _NOTHING, np.empty(0, np.float32)
-)  # for a model that was not trained here

@@ -48,6 +48,8 @@ class Ensemble(ExtremeClassifier):
         Number of threads. It replaces the members' own `n_jobs`. None and -1 mean all cores.
     random_state : int, RandomState or None, default=0
         Seed of the choice of held-out rows.
+    verbose : int, default=0
+        1 prints a line about the progress of a fit every 10 seconds, 2 every second; 0 prints nothing.
 
     Attributes
     ----------
@@ -77,12 +79,14 @@ class Ensemble(ExtremeClassifier):
         normalize: bool = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
+        verbose: int = 0,
     ) -> None:
         self.members = members
         self.calibrate = calibrate
         self.normalize = normalize
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     @classmethod
     def of(cls, fitted: Sequence[ExtremeClassifier], X: Any = None, y: Any = None) -> Self:

@@ -45,7 +45,7 @@ from longtail.errors import InputError
 from longtail.growth import Growth
 from longtail.hybrid import as_csr, widened
 from longtail.matrix import canonical_csr, normalize_rows
-from longtail.methods import solving
+from longtail.methods import solving, verbosity
 from longtail.methods.calibrating import counts_of
 from longtail.methods.problem import Extras, Part
 from longtail.models import Model, Rules
@@ -155,7 +155,8 @@ class Updating:
         if kept is not None:
             trained[kept.items] = False
         trained &= ~change.retired
-        model, record = self._solved(rows, change, kept, progress or (lambda share: None))
+        with verbosity.shown(self, progress) as told:
+            model, record = self._solved(rows, change, kept, told)
         seconds = time.perf_counter() - begin
         self.training_ = training.timed(
             record, wall_seconds=seconds, cpu_seconds=time.process_time() - cpu, peak_bytes=memory.peak()
@@ -232,6 +233,11 @@ class Updating:
                 raise InputError("update got a Dataset and y; a Dataset has its own labels, so pass it alone")
             y, names = X.Y, X.label_names
             if X.texts is not None and self.model_.text_features is not None:
+                if not self.model_.takes_texts:
+                    raise InputError(
+                        "the model was trained with embeddings that were computed elsewhere; pass rows in place of a "
+                        "Dataset: model_.text_features.transform(texts, embeddings)"
+                    )
                 X = X.texts
             elif X.n_features < self.model_.n_features:
                 X = widened(X.X, self.model_.n_features)

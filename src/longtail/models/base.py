@@ -30,7 +30,10 @@ ROWS_PER_BLOCK = 256  # rows that a thread scores at a time; few, so that thread
 class FeaturePipeline(Protocol):
     """Turns raw texts into X, as data.TextFeatures does."""
 
-    def transform(self, texts: Any) -> Rows: ...
+    @property
+    def takes_vectors(self) -> bool: ...
+
+    def transform(self, texts: Any, dense: np.ndarray | None = None) -> Rows: ...
 
 
 class Index(Protocol):
@@ -93,6 +96,11 @@ class Model(ABC):
     @property
     @abstractmethod
     def n_labels(self) -> int: ...
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether texts are enough to predict, without embeddings that were computed elsewhere."""
+        return self.text_features is not None and not self.text_features.takes_vectors
 
     @property
     def is_calibrated(self) -> bool:

@@ -1,4 +1,4 @@
-"""A lock for one process at a time. It is released when the process ends, even by a crash."""
+"""The lock of a run folder, for one process at a time."""
 
 from __future__ import annotations
 
@@ -10,23 +10,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Self
 
+from longtail import file_lock
 from longtail.errors import ModelError
 
 PATIENCE = 0.5  # seconds to retry, because a status query holds the lock for a moment
 _PAUSE = 0.05
-
-if os.name == "nt":
-    import msvcrt
-
-    def _take(file: IO[bytes]) -> None:
-        file.seek(1 << 20)  # Windows forbids reading locked bytes, and the text at the beginning must stay readable
-        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
-
-else:
-    import fcntl
-
-    def _take(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class Lock:
@@ -39,7 +27,7 @@ class Lock:
     def acquire(self) -> Self:
         """Acquire the lock, or raise ModelError within a second."""
         deadline = time.monotonic() + PATIENCE
-        while not self._try():
+        while not file_lock.try_take(self._file):
             if time.monotonic() > deadline:
                 self._file.close()
                 raise ModelError(self.path.parent, f"is in use by {holder(self.path)}; wait for it, or stop it first")
@@ -54,13 +42,6 @@ class Lock:
             raise
         return self
 
-    def _try(self) -> bool:
-        try:
-            _take(self._file)
-        except (BlockingIOError, PermissionError):
-            return False
-        return True
-
     def release(self) -> None:
         self._file.close()
 
@@ -73,7 +54,7 @@ def is_held(path: Path) -> bool:
         return False
     with file:
         try:
-            _take(file)
+            file_lock.take(file)
         except OSError:
             return True
     return False

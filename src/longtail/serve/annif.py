@@ -73,7 +73,7 @@ def _project(model: ServedModel) -> dict[str, Any]:
         "project_id": model.name,
         "name": model.name,
         "language": "en",
-        "backend": {"backend_id": f"longtail-{model.clf.method}"},
+        "backend": {"backend_id": f"longtail-{model.method}"},
         "is_trained": True,
         "modification_time": None,
     }

@@ -110,12 +110,11 @@ class Connection(asyncio.Protocol):
             self.in_headers or self.incoming or self.answering or self.ready or self.lingering or self.fault is not None
         )
 
-    def refuse_quickly(self, answer: bytes) -> None:
+    def refuse_quickly(self, answer: bytes, now: float) -> None:
         """Send the prepared answer to a request that was not parsed."""
         self.transport.write(answer)
-        self.service.waiting.pop(self, None)
-        self.service.waiting[self] = None
-        self.since = self.loop.time()
+        self.service.waiting.move_to_end(self)
+        self.since = now
         self.served += 1
 
     def eof_received(self) -> bool:

@@ -87,7 +87,7 @@ async def model(service: Service, request: Request) -> Response:
             {
                 "name": found.name,
                 "versions": [found.version],
-                "platform": f"longtail-{found.clf.method}",
+                "platform": f"longtail-{found.method}",
                 "inputs": inputs,
                 "outputs": [{"name": name, "datatype": kind, "shape": [-1, -1]} for name, kind in outputs.items()],
             }

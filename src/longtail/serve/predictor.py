@@ -9,7 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import methods, store
+from longtail import store
 from longtail.errors import InputError, ModelError
 from longtail.metrics.evaluation import split_bands
+from longtail.models.base import Explanation, Model
 from longtail.serve.batching import Piece
+from longtail.training import NO_RECORD
 
 log = logging.getLogger(__name__)
 
@@ -38,16 +40,32 @@ class Answer:
 
 
 class ServedModel:
-    """A loaded model with its name in the service. It does not change after `load`."""
+    """A loaded model with its name in the service. It does not change after `load`.
 
-    def __init__(self, name: str, clf: Any, version: str, card: store.Card | None, n_bytes: int = 0) -> None:
+    It needs no estimator, and so no import of scikit-learn, which would take longer than all else at the start.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        provenance: store.Provenance,
+        version: str,
+        card: store.Card | None,
+        n_bytes: int = 0,
+    ) -> None:
+        if model.label_names is None:
+            model = replace(model, label_names=np.arange(model.n_labels))  # type: ignore[type-var]
+        assert model.label_names is not None
         self.name = name
-        self.clf = clf
+        self.model = model
+        self.method = provenance.method
+        self.params = dict(provenance.params)
+        self.training = provenance.training or NO_RECORD
         self.version = version
         self.card = card or store.Card(version)
         self.n_bytes = n_bytes
-        self.model = clf.model_
-        self.labels: np.ndarray = clf.classes_
+        self.labels: np.ndarray = model.label_names
 
     @classmethod
     def load(cls, name: str, folder: str | os.PathLike[str], *, mmap: bool = False) -> ServedModel:
@@ -59,8 +77,8 @@ class ServedModel:
         """
         path = Path(folder)
         version = store.model_id(path)
-        clf = methods.load(path, mmap=mmap)
-        served = cls(name, clf, version, _card(path, version, len(clf.classes_)), store.model_size(path))
+        model, provenance = store.read_model(path, mmap=mmap)
+        served = cls(name, model, provenance, version, _card(path, version, model.n_labels), store.model_size(path))
         if store.model_id(path) != version:
             raise ModelError(path, "was replaced while it was being read")
         served.warm_up()
@@ -70,19 +88,18 @@ class ServedModel:
         """Compile or load every kernel of the prediction path, and check that the model gives finite scores."""
         rows: Any = list(GOLDEN) if self.takes_texts else sp.csr_array((2, self.n_features), dtype=np.float32)
         _ = self.model.index  # without it, the first rows would be scored without kernels
-        top = self.clf.predict_topk(rows, k=min(5, self.n_labels))
-        if not np.isfinite(top.scores).all():
+        if not np.isfinite(self.best(rows, min(5, self.n_labels)).scores).all():
             raise ModelError(self.name, "gives scores that are not finite; train it again")
         self.model.scores(self.features(rows), np.arange(min(2, self.n_labels)))
         if self.n_labels:
-            self.clf.explain(rows[0] if self.takes_texts else rows[[0]], column=0, top=1)
+            self.explain(rows[0] if self.takes_texts else rows[[0]], 0, 1)
         _ = self.search_text, self.by_frequency, self.bands, self._sorted
 
     # --- facts -------------------------------------------------------------------------------------------------------
 
     @property
     def takes_texts(self) -> bool:
-        return self.model.text_features is not None
+        return self.model.takes_texts
 
     @property
     def n_labels(self) -> int:
@@ -100,7 +117,10 @@ class ServedModel:
 
     def features(self, rows: Any) -> sp.csr_array:
         """Convert texts or rows to a canonical matrix."""
-        return self.model.text_features.transform(rows) if isinstance(rows, list) else rows
+        if not isinstance(rows, list):
+            return rows
+        assert self.model.text_features is not None  # the door has checked it
+        return self.model.text_features.transform(rows)
 
     def best(self, rows: Any, k: int, allow: np.ndarray | None = None) -> Answer:
         """Return the k best labels of each row. With `allow`, only these columns are ranked, by score."""
@@ -124,7 +144,9 @@ class ServedModel:
             if at < self.n_labels and self.labels[self._sorted[at]] == label:
                 return int(self._sorted[at])
         elif self._sorted is None:
-            return int(self.clf._column(label))
+            found = np.flatnonzero(self.labels == label)
+            if len(found):
+                return int(found[0])
         raise InputError(f"the model {self.name} has no label {label!r}")
 
     @cached_property
@@ -186,6 +208,10 @@ class ServedModel:
         return [(self.model.feature_name(int(features[at])), float(weights[at])) for at in order]
 
     # --- explanations ------------------------------------------------------------------------------------------------
+
+    def explain(self, row: Any, column: int, top: int) -> Explanation:
+        """The features of one row or text behind its score for a label."""
+        return self.model.explain(self.features([row] if isinstance(row, str) else row), column, top=top)
 
     def spans(self, text: str, terms: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
         """Return the positions of each term in the text, in characters. Features that are not terms have none."""

@@ -153,7 +153,7 @@ async def explain(service: Service, request: Request) -> Response:
 
 def explained(model: ServedModel, row: Any, column: int, top: int) -> Explained:
     """Explain the score of a row, with the positions of its words."""
-    found = model.clf.explain(row, column=column, top=top)
+    found = model.explain(row, column, top)
     terms = [share.feature for share in found.contributions]
     places = model.spans(row, terms) if isinstance(row, str) else {}
     shares = [
@@ -176,7 +176,7 @@ def explained(model: ServedModel, row: Any, column: int, top: int) -> Explained:
 
 async def list_models(service: Service, request: Request) -> Response:
     found = [
-        {"name": m.name, "version": m.version, "method": m.clf.method, "labels": m.n_labels, "texts": m.takes_texts}
+        {"name": m.name, "version": m.version, "method": m.method, "labels": m.n_labels, "texts": m.takes_texts}
         for m in service.models.values()
     ]
     return Response(encode({"models": found}))
@@ -191,8 +191,8 @@ async def describe(service: Service, request: Request) -> Response:
             {
                 "name": model.name,
                 "version": model.version,
-                "method": model.clf.method,
-                "parameters": model.clf._saved_params(),
+                "method": model.method,
+                "parameters": model.params,
                 "labels": model.n_labels,
                 "features": model.n_features,
                 "weights": model.model.n_weights,
@@ -200,8 +200,8 @@ async def describe(service: Service, request: Request) -> Response:
                 "texts": model.takes_texts,
                 "probabilities": model.has_probabilities,
                 "multiclass": bool(model.model.multiclass),
-                "training": model.clf.training_.as_dict(),
-                "training_facts": model.clf.training_.facts(),
+                "training": model.training.as_dict(),
+                "training_facts": model.training.facts(),
                 "data": dict(card.data),
                 "metrics": card.metrics,
                 "reliability": card.reliability,
@@ -290,7 +290,7 @@ async def ready(service: Service, request: Request) -> Response:
 
 
 async def prometheus(service: Service, request: Request) -> Response:
-    models = [{"name": m.name, "version": m.version, "method": m.clf.method} for m in service.models.values()]
+    models = [{"name": m.name, "version": m.version, "method": m.method} for m in service.models.values()]
     return Response(exposition(service.board, models), content_type=CONTENT_TYPE_LATEST.encode())
 
 

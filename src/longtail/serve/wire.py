@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import time
 from email.utils import formatdate
+from functools import lru_cache
 from typing import cast
 
 from longtail.serve.messages import PHRASES, QUEUE_IS_FULL, Response, overloaded
 
+KNOWN_HEADS, MAX_HEAD = 256, 2048  # memory of `_body_length`: heads, and bytes of each
 SCORING = (b"POST /v1/models/", b"POST /v2/models/")
 LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})(?=\r\n|\Z)", re.IGNORECASE)
 ODD = re.compile(
@@ -61,6 +63,13 @@ def is_one_scoring_request(data: bytes) -> bool:
     """Return whether `data` is exactly one complete scoring request."""
     if not data.startswith(SCORING):
         return False
-    start, found, body = data.partition(b"\r\n\r\n")
-    lengths = LENGTH.findall(start)
-    return bool(found) and len(lengths) == 1 and int(lengths[0]) == len(body) and not ODD.search(start)
+    end = data.find(b"\r\n\r\n")
+    return 0 < end <= MAX_HEAD and _body_length(data[:end]) == len(data) - end - 4
+
+
+@lru_cache(KNOWN_HEADS)  # most clients send the same bytes again and again
+def _body_length(head: bytes) -> int | None:
+    """Return the length of the body if request line and headers are plain, that is, if nothing in them needs a
+    parser."""
+    lengths = LENGTH.findall(head)
+    return int(lengths[0]) if len(lengths) == 1 and not ODD.search(head) else None

@@ -7,6 +7,7 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 import longtail as lt
+from longtail.hybrid import take_columns
 from longtail.matrix import canonical_csr
 from longtail.methods.problem import Block
 from longtail.parallel import Work
@@ -36,16 +37,27 @@ problems = st.builds(
 )
 
 
+FORMS = ["sparse", "dense", "hybrid"]
+
+
+def in_form(X, form, columns=None):
+    """The rows X as a sparse matrix, as an array, or with every third column (or these columns) dense."""
+    if form == "hybrid":
+        return take_columns(X, np.arange(0, X.shape[1], 3) if columns is None else np.array(columns))
+    return X.toarray() if form == "dense" else X
+
+
 def problem_of(X, Y, **parameters):
     """The training problem that OneVsAll with these parameters makes of canonical X and Y."""
     return lt.OneVsAll(**parameters)._problem(X, Y)
 
 
 def first_weights(problem, labels):
-    """The weights at which the problem's start lets these labels begin."""
-    W = np.full((len(labels), problem.D), 7.0)
+    """The weights at which the problem's start lets these labels begin, by column of X."""
+    W, by_column = np.full((len(labels), problem.D), 7.0), np.empty((len(labels), problem.D))
     problem.start.weights(problem, np.array(labels), W)
-    return W
+    by_column[:, problem.column_of[: problem.D]] = W
+    return by_column
 
 
 def solve_labels(problem, labels):

@@ -14,7 +14,7 @@ from longtail.errors import ModelError
 from longtail.methods import solving
 from longtail.methods.one_vs_all import dual_kernels, lanes, resume_kernels
 from longtail.methods.one_vs_all.alphas import earlier_alphas
-from longtail.methods.one_vs_all.inputs import label_rows
+from longtail.methods.one_vs_all.inputs import label_rows, samples
 from longtail.methods.one_vs_all.panel import FULL
 from longtail.methods.problem import Extras, spread
 from longtail.parallel import Work
@@ -30,6 +30,12 @@ def solved(X, Y, alphas=None, run=None, **params):
     return solving.solve(job, lambda share: None, run)
 
 
+def rows_of(n):
+    """n empty rows."""
+    rows, _ = samples(sp.csr_array((n, 5), dtype=np.float32), 1.0)
+    return rows
+
+
 @given(st.integers(0, 10_000))
 @settings(deadline=None, max_examples=60)
 def test_a_resumed_lane_has_the_positives_and_then_the_other_rows_of_the_support(seed):
@@ -37,7 +43,7 @@ def test_a_resumed_lane_has_the_positives_and_then_the_other_rows_of_the_support
     n = 20
     Y = sp.csr_array((rng.random((n, 3)) < 0.3).astype(np.int32))
     signed = sp.csr_array(rng.normal(size=(3, n)) * (rng.random((3, n)) < 0.4), dtype=np.float32)
-    space = lanes.DualSpace(n, 5, 3, FULL, is_dense=False)
+    space = lanes.DualSpace(rows_of(n), 3, FULL)
     L, positives = space.lanes, label_rows(Y, np.array([1.0, 2.0, 3.0]))
     labels = np.flatnonzero(np.diff(signed.indptr))
     arguments = positives, earlier_alphas(signed, 3), frozen(labels, np.uint64), 0.5, space.cursor, L
@@ -58,7 +64,7 @@ def test_a_resumed_lane_has_the_positives_and_then_the_other_rows_of_the_support
 
 
 def test_a_lane_without_room_asks_for_it():
-    space = lanes.DualSpace(3000, 5, 1, FULL, is_dense=False)
+    space = lanes.DualSpace(rows_of(3000), 1, FULL)
     signed = sp.csr_array(np.ones((1, 3000), np.float32))
     positives = label_rows(sp.csr_array((3000, 1), dtype=np.int32), np.ones(1))
     arguments = positives, earlier_alphas(signed, 1), frozen([0], np.uint64), 1.0, space.cursor

@@ -15,7 +15,7 @@ from longtail.methods.one_vs_all.first_rows import first_rows as first_rows_of_b
 from longtail.methods.one_vs_all.panel import FULL, HALF
 from longtail.methods.one_vs_all.parts import weights_of
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problem_of, problems, solve_labels
+from tests.methods.one_vs_all.problems import FORMS, first_weights, in_form, problem_of, problems, solve_labels
 
 
 def text_like(seed, n=400, d=120, L=30):
@@ -34,6 +34,32 @@ def text_like(seed, n=400, d=120, L=30):
 
 def signs(Y, label):
     return np.where(Y[:, [label]].toarray().ravel() > 0, 1.0, -1.0)
+
+
+# --- the forms of X ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["dual", "newton"])
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic"])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_all_forms_of_x_have_the_same_solution(solver, loss, bias):
+    if (solver, loss) == ("dual", "logistic"):
+        pytest.skip("the dual solver has the squared hinge only")
+    X, Y = text_like(4, n=150, d=40, L=8)
+    params = {"solver": solver, "loss": loss, "bias": bias, "tol": 1e-6, "prune": 0.0}
+    fits = [lt.OneVsAll(**params).fit(in_form(X, form), Y) for form in FORMS]
+    for clf in fits[1:]:
+        np.testing.assert_allclose(clf.training_.objective, fits[0].training_.objective, rtol=1e-5)
+        np.testing.assert_allclose(clf.decision_function(X), fits[0].decision_function(X), atol=5e-3)
+
+
+def test_hybrid_rows_have_the_same_bytes_on_any_number_of_threads_and_blocks():
+    X, Y = text_like(4, n=300, d=60, L=70)
+    rows = in_form(X, "hybrid")
+    one = lt.OneVsAll(n_jobs=1).fit(rows, Y).model_.all_weights()
+    for other in (lt.OneVsAll(n_jobs=2, block_size=9), lt.OneVsAll(n_jobs=4)):
+        W = other.fit(rows, Y).model_.all_weights()
+        assert all((getattr(W, part) == getattr(one, part)).all() for part in ("data", "indices", "indptr"))
 
 
 # --- the certificate -------------------------------------------------------------------------------------------------
@@ -91,7 +117,8 @@ def first_rows(start, X, Y, label):
 
     `start` is one that takes a pass.
     """
-    problem, space = problem_of(X, Y, start=start), lanes.DualSpace(*X.shape, 1, HALF, is_dense=False)
+    problem = problem_of(X, Y, start=start)
+    space = lanes.DualSpace(problem.X, 1, HALF)
     rule, label = lanes.DualRule(1.0, 0.01, 0.0), np.array([label], np.uint64)
     rows = first_rows_of_block(problem.X, problem.rare_features, problem.positives, label)
     dual_kernels.prepare(
@@ -114,7 +141,7 @@ def test_first_rows_are_those_that_the_starts_weights_score_highest():
         A = ref.augmented(X, 1.0)
         w = ref.mean_separating(A, y, 1.0, -1.2)
         if start == "ova-primal":
-            w = problem_of(X, Y, start=start).start.w
+            w = first_weights(problem_of(X, Y, start=start), [label])[0]
         scores = np.where(y > 0, -np.inf, A @ w)
         worst = np.sort(scores[rows[count:]])[0]
         assert len(rows) - count == min(max(200, 4 * count), int((scores > -1).sum()))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.methods.one_vs_all import dual_kernels, lanes, settle_kernels, verify_kernels
 from longtail.methods.one_vs_all.inputs import samples
-from longtail.methods.one_vs_all.panel import FULL, HALF, by_frequency, converts_half
+from longtail.methods.one_vs_all.panel import FULL, HALF, converts_half
 from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
 from tests.methods.one_vs_all import reference as ref
-from tests.methods.one_vs_all.problems import problem_of, problems, random_problem
+from tests.methods.one_vs_all.problems import FORMS, in_form, problem_of, problems, random_problem
 from tests.methods.one_vs_all.test_dual import signs, text_like
 
 PANEL_TYPES = [HALF, FULL] if converts_half() else [FULL]
 panel_types = st.sampled_from(PANEL_TYPES)
+forms = st.sampled_from(FORMS)
 
 
 def as_floats(panel):
@@ -25,24 +27,24 @@ def as_floats(panel):
 
 
 @given(
-    st.integers(0, 1000), st.integers(1, 40), st.integers(1, 12), st.booleans(), st.booleans(), panel_types,
+    st.integers(0, 1000), st.integers(1, 40), st.integers(1, 12), st.booleans(), forms, panel_types,
     st.sampled_from([None, np.uint64(3)]),
 )  # fmt: skip
 @settings(deadline=None, max_examples=80)
-def test_verify_equals_its_twin(seed, n, d, tiny_room, dense, panel_type, ahead):
+def test_verify_equals_its_twin(seed, n, d, tiny_room, form, panel_type, ahead):
     """Scores, loss and the rows overlooked, for 32 lanes with different numbers of rows wanted."""
     rng = np.random.default_rng(seed)
     X, _ = random_problem(seed, n=max(n, 4), d=d)
     n = X.shape[0]
-    X = X.toarray() if dense else X
-    rows, base = samples(X, 1.0), rng.normal(size=n).astype(np.float32)
-    space = lanes.DualSpace(n, d, 1, panel_type, is_dense=rows.is_dense)
+    rows, columns = samples(in_form(X, form), 1.0)
+    base = rng.normal(size=n).astype(np.float32)
+    space = lanes.DualSpace(rows, 1, panel_type)
     space.lanes.need[:] = 40
     space.grow(dual_kernels.MORE_ROWS)
     L = space.lanes
-    as_floats(L.panel)[1:] = rng.normal(size=(d, LABEL_LANES))
-    if not rows.is_dense:
-        L.line_of[:] = rng.permutation(d + 1)[:d]  # some feature may point to line 0, which is zero
+    as_floats(L.panel)[1:] = rng.normal(size=(rows.n_sparse, LABEL_LANES))
+    L.dense_panel[:] = rng.normal(size=L.dense_panel.shape)
+    L.line_of[:] = rng.permutation(rows.n_sparse + 1)[: rows.n_sparse]  # some may point to line 0, which is zero
     L.factor[:], L.offset[:] = rng.normal(size=LABEL_LANES), rng.normal(size=LABEL_LANES)
     L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LABEL_LANES)
     L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LABEL_LANES)
@@ -51,8 +53,8 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, dense, panel_type, ahead)
     tau = L.tau.copy()
     verify_kernels.verify(rows, base, L, space.scratch.values, ahead)
 
-    whole = X if dense else X.toarray()
-    z = whole.astype(float) @ as_floats(L.panel)[L.line_of].astype(float) + np.outer(base, L.factor) + L.offset
+    weights = np.concatenate([as_floats(L.panel)[L.line_of].astype(float), L.dense_panel])
+    z = X.toarray()[:, columns[:d]].astype(float) @ weights + np.outer(base, L.factor) + L.offset
     bit = (L.positive[:, None] >> np.arange(LABEL_LANES)) & 1
     slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
     np.testing.assert_allclose(L.loss, (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
@@ -73,17 +75,21 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, dense, panel_type, ahead)
 @settings(deadline=None)
 def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps, panel_type):
     """Lanes take features up and drop them; after every step the panel says what a dense one would."""
-    space, dense = lanes.DualSpace(1, 7, 1, panel_type, is_dense=False), np.zeros((7, LABEL_LANES), np.float32)
+    rows, _ = samples(in_form(sp.csr_array((1, 9), dtype=np.float32), "hybrid", [7, 8]), 1.0)
+    space, dense = lanes.DualSpace(rows, 1, panel_type), np.zeros((7, LABEL_LANES), np.float32)
     L, s = space.lanes, space.scratch
     for value, (b, features) in enumerate(steps, start=1):
         s.features[: len(features)], s.w[: len(features)] = sorted(features), value / 3
+        s.w_dense[:] = value / 3
         norm = dual_kernels.fill_lane(b, L, s, len(features), np.float32(2.0))
         held = as_floats(L.panel).dtype.type(np.float32(2.0) * np.float32(value / 3))
         dense[:, b] = 0.0
         dense[sorted(features), b] = held
         np.testing.assert_array_equal(as_floats(L.panel)[L.line_of], dense)
         assert (s.w[: len(features)] == np.float32(held)).all()
-        assert norm == pytest.approx(len(features) * float(held) ** 2, rel=1e-6)
+        assert (s.w_dense == np.float32(held)).all()
+        assert (L.dense_panel[:, b] == np.float32(held)).all()
+        assert norm == pytest.approx((len(features) + 2) * float(held) ** 2, rel=1e-6)
         used = (dense != 0).any(1)
         assert (L.line_of[~used] == 0).all()
         assert (L.panel[0] == 0).all()
@@ -103,8 +109,8 @@ def test_keep_best_keeps_the_best_and_the_first_of_equals(values, data):
 
 def lane_with(X, y, cost, panel_type=FULL):
     """A space whose lane 0 has all rows of X in its working set, positives first; `cost` is that of the positives."""
-    n, d = X.shape
-    space, rows = lanes.DualSpace(n, d, 1, panel_type, is_dense=isinstance(X, np.ndarray)), samples(X, 1.0)
+    rows, _ = samples(X, 1.0)
+    space, n = lanes.DualSpace(rows, 1, panel_type), X.shape[0]
     L = space.lanes
     L.rows[:n] = np.argsort(-y, kind="stable")
     L.n_rows[0], L.n_positive[0] = n, (y > 0).sum()
@@ -113,72 +119,89 @@ def lane_with(X, y, cost, panel_type=FULL):
 
 
 @pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("dense", [False, True])
-def test_descend_reaches_the_optimum_of_the_working_set(C, dense):
+@pytest.mark.parametrize("form", FORMS)
+def test_descend_reaches_the_optimum_of_the_working_set(C, form):
     X, Y = text_like(8, n=60)
     y = signs(Y, 2)
-    rows, space = lane_with(X.toarray() if dense else X, y, 3 * C)
+    rows, space = lane_with(in_form(X, form), y, 3 * C)
+    _, columns = samples(in_form(X, form), 1.0)
     L, s = space.lanes, space.scratch
     count = dual_kernels.gather(rows, L.rows, 60, s)
     w = np.zeros(count, np.float32)
-    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, w)
+    dual_kernels.descend(0, rows, C, 1e-6, L, s, w)
     order, alpha = L.rows[:60], L.alpha[:60]
     cost, A = np.where(y > 0, 3 * C, C), ref.augmented(X, 1.0)
     full = np.zeros(A.shape[1])
-    full[s.features[:count]], full[-1] = w, L.bias_weight[0]
+    full[columns[s.features[:count]]], full[-1] = w, L.bias_weight[0]
+    full[columns[rows.n_sparse : -1]] = s.w_dense
     np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)  # w = sum alpha y x
     expected = alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost[order])).sum()
     assert L.dual[0] == pytest.approx(expected, rel=1e-4)
     slack = np.maximum(0, 1 - A @ full)[y > 0]
-    loss = dual_kernels.positive_loss(0, 1.0, L, s, None if dense else s.j, w)
+    loss = dual_kernels.positive_loss(0, rows, L, s, w)
     assert loss == pytest.approx((slack**2).sum(), rel=1e-3, abs=1e-6)
     best = ref.optimum("squared_hinge", A, y, cost)
     assert L.dual[0] == pytest.approx(best, rel=1e-4)
     assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)
-    again = np.zeros(count, np.float32)
-    dual_kernels.descend(0, rows, C, 1e-6, L, s, None if dense else s.j, again)  # from the solution
+    again, dense_weights = np.zeros(count, np.float32), s.w_dense.copy()
+    s.w_dense[:] = 0
+    dual_kernels.descend(0, rows, C, 1e-6, L, s, again)  # from the solution
     np.testing.assert_allclose(again, w, atol=1e-3)
+    np.testing.assert_allclose(s.w_dense, dense_weights, atol=1e-3)
 
 
-@given(st.integers(0, 1000), st.booleans())
+@given(st.integers(0, 1000))
 @settings(deadline=None, max_examples=40)
-def test_gather_copies_rows_and_renumbers_features_as_they_occur(seed, dense):
+def test_gather_copies_rows_and_renumbers_features_as_they_occur(seed):
     X, _ = random_problem(seed, n=12, d=9)
+    X.data[0] = 0.0
+    X.eliminate_zeros()  # a matrix that stores every entry would be dense
     chosen = np.random.default_rng(seed).permutation(12)[:5].astype(np.uint32)
-    rows, space = lane_with(X.toarray() if dense else X, np.ones(12), 1.0)
+    rows, space = lane_with(X, np.ones(12), 1.0)
     s = space.scratch
     count = dual_kernels.gather(rows, chosen, 5, s)
     met = np.concatenate([X[[i]].indices for i in chosen]).tolist()
-    assert s.features[:count].tolist() == (list(range(9)) if dense else list(dict.fromkeys(met)))
+    assert s.features[:count].tolist() == list(dict.fromkeys(met))
     assert not s.slot.any()
-    assert dense or (s.ends[:6] % 4 == 0).all()
+    assert (s.ends[:6] % 4 == 0).all()
     for r, i in enumerate(chosen):
         start, end = int(s.ends[r]), int(s.ends[r + 1])
         copied = np.zeros(9, np.float32)
-        np.add.at(copied, s.features[np.arange(9) if dense else s.j[start:end]], s.x[start:end])
+        np.add.at(copied, s.features[s.j[start:end]], s.x[start:end])
         np.testing.assert_array_equal(copied, X[[i]].toarray().ravel())
         w = np.random.default_rng(seed).normal(size=count).astype(np.float32)
-        ends, j = (s.ends[r], s.ends[r + 1]), None if dense else s.j
+        ends = s.ends[r], s.ends[r + 1]
         product = X[[i]].toarray().ravel()[s.features[:count]] @ w
-        assert dual_kernels.row_dot(s.x, j, *ends, w) == pytest.approx(product, rel=1e-4, abs=1e-5)
+        assert dual_kernels.row_dot(s.x, s.j, *ends, w) == pytest.approx(product, rel=1e-4, abs=1e-5)
         changed = w.copy()
-        dual_kernels.add_row(s.x, j, *ends, np.float32(2), changed)
+        dual_kernels.add_row(s.x, s.j, *ends, np.float32(2), changed)
         np.testing.assert_allclose(changed, w + 2 * X[[i]].toarray().ravel()[s.features[:count]], rtol=1e-5, atol=1e-6)
 
 
-@given(problems, st.booleans(), st.sampled_from([0.0, 1.0]))
+def test_dense_rows_are_added_and_multiplied_in_place():
+    rng = np.random.default_rng(3)
+    dense, v = rng.normal(size=(5, 37)).astype(np.float32), rng.normal(size=37).astype(np.float32)
+    assert dual_kernels.dense_dot(dense, np.uint32(3), v) == pytest.approx(dense[3] @ v, rel=1e-5)
+    changed = v.copy()
+    dual_kernels.add_dense(dense, np.uint32(3), np.float32(0.5), changed)
+    np.testing.assert_allclose(changed, v + np.float32(0.5) * dense[3], rtol=1e-6)
+
+
+@given(problems, forms, st.sampled_from([0.0, 1.0]))
 @settings(deadline=None, max_examples=40)
-def test_the_first_guess_scores_as_the_mean_separating_weights_do(problem, dense, bias):
+def test_the_first_guess_scores_as_the_mean_separating_weights_do(problem, form, bias):
     X, Y = problem
-    p = problem_of(X.toarray() if dense else X, Y, bias=bias, solver="dual")
-    space = lanes.DualSpace(*X.shape, 1, FULL, is_dense=p.X.is_dense)
-    A = ref.augmented(X, bias)
+    p = problem_of(in_form(X, form), Y, bias=bias, solver="dual")
+    space, s = lanes.DualSpace(p.X, 1, FULL), p.X.n_sparse
+    A = ref.augmented(X, bias)[:, p.column_of[: p.D]]
     for label in range(Y.shape[1]):
         own = p.positives.rows[p.positives.indptr[label] : p.positives.indptr[label + 1]]
         count = dual_kernels.positive_mean(p.X, own, space.scratch)
         mean = np.zeros(X.shape[1])
         mean[space.scratch.features[:count]] = space.scratch.w[:count]
-        np.testing.assert_allclose(mean, X.toarray()[own].mean(0) if len(own) else 0, rtol=1e-4, atol=1e-6)
+        mean[s:] = space.scratch.w_dense
+        expected = A[own, : X.shape[1]].mean(0) if len(own) else 0
+        np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-6)
         u, v, n_features = dual_kernels.guess(p.X, p.first, own, space.scratch)
         w = u * np.append(mean, bias)[: p.D] + v * A.mean(0) if bias else u * mean + v * A.mean(0)
         W = np.empty((1, p.D))
@@ -200,19 +223,21 @@ def test_smallest_of_best_equals_sorting(values, data):
 
 
 @pytest.mark.parametrize("panel_type", PANEL_TYPES)
-def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type):
+@pytest.mark.parametrize("form", FORMS)
+def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type, form):
     X, Y = text_like(8, n=60)
     y = signs(Y, 2)
-    rows, space = lane_with(X, y, 3.0, panel_type)
+    rows, space = lane_with(in_form(X, form), y, 3.0, panel_type)
+    _, column_of = samples(in_form(X, form), 1.0)
     L = space.lanes
     L.positive[y > 0] = 1
     L.rounds[0], L.phase[0] = 1, dual_kernels.TO_SOLVE
     dual_kernels.solve_lane(0, rows, lanes.DualRule(1.0, 0.01, 0.05), L, space.scratch)
     L.member[:], L.tau[1:] = 1, np.inf
     verify_kernels.verify(rows, np.zeros(60, np.float32), L, space.scratch.values, None)
-    w = np.append(as_floats(L.panel)[L.line_of, 0].astype(float), L.bias_weight[0])
+    w = np.concatenate([as_floats(L.panel)[L.line_of, 0].astype(float), L.dense_panel[:, 0], L.bias_weight[:1]])
     P = 0.5 * L.norm[0] + L.loss[0] + 3.0 * L.positive_loss[0]
-    A, cost = ref.augmented(X, 1.0), np.where(y > 0, 3.0, 1.0)
+    A, cost = ref.augmented(X, 1.0)[:, column_of], np.where(y > 0, 3.0, 1.0)
     assert L.norm[0] == pytest.approx(w @ w, rel=1e-6)
     objective = ref.objective("squared_hinge", A, y, cost, w)
     assert objective == pytest.approx(P, rel=1e-6)
@@ -227,30 +252,31 @@ def test_inner_tolerances_fall():
     assert [dual_kernels.inner_tolerance(k) for k in (1, 2, 3, 4)] == [2.0, 0.7, 0.35, 0.175]
 
 
-@given(st.integers(0, 1000), st.booleans())
-@settings(deadline=None, max_examples=20)
-def test_features_by_frequency_are_the_same_features(seed, dense):
+@given(st.integers(0, 1000), forms, st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_samples_have_the_columns_of_x_in_another_order(seed, form, by_frequency):
     X, _ = random_problem(seed, n=12, d=9)
-    rows = samples(X.toarray() if dense else X, 1.0)
-    ordered, feature_of = by_frequency(rows, 9)
-    assert sorted(feature_of.tolist()) == list(range(10))
-    assert feature_of[9] == 9
-    if not dense:
-        for i in range(12):
-            entries = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
-            features = feature_of[ordered.indices[entries]]
-            assert (np.diff(ordered.indices[entries].astype(int)) > 0).all()
-            assert dict(zip(features, ordered.data[entries], strict=True)) == dict(
-                zip(rows.indices[entries], rows.data[entries], strict=True)
-            )
-        assert (np.diff(np.bincount(ordered.indices, minlength=9)) <= 0).all()
+    rows, column_of = samples(in_form(X, form), 1.0, by_frequency=by_frequency)
+    assert sorted(column_of.tolist()) == list(range(10))
+    assert column_of[9] == 9
+    whole = np.zeros((12, 9), np.float32)
+    for i in range(12):
+        entries = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
+        assert (np.diff(rows.indices[entries].astype(int)) > 0).all()
+        whole[i, column_of[rows.indices[entries]]] = rows.data[entries]
+    whole[:, column_of[rows.n_sparse : -1]] = rows.dense
+    np.testing.assert_array_equal(whole, X.toarray())
+    np.testing.assert_allclose(rows.squares, (X.toarray() ** 2).sum(1), rtol=1e-6)
+    frequency = np.bincount(rows.indices, minlength=rows.n_sparse)
+    assert (np.diff(frequency) <= 0).all() if by_frequency else (np.diff(column_of[: rows.n_sparse]) > 0).all()
 
 
 @pytest.mark.parametrize("panel_type", PANEL_TYPES)
-def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow(panel_type):
+@pytest.mark.parametrize("form", FORMS)
+def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow(panel_type, form):
     X, Y = text_like(8, n=60)
     y = signs(Y, 2)
-    rows, space = lane_with(X, y, 1.0, panel_type)
+    rows, space = lane_with(in_form(X, form), y, 1.0, panel_type)
     rule, L = lanes.DualRule(1.0, 0.01, 0.05), space.lanes
     L.n_rows[0] = 40
     L.member[L.rows[:40]] = 1
@@ -258,7 +284,7 @@ def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow(panel_typ
     L.rounds[0], L.position[0], L.phase[0] = 1, 0, dual_kernels.TO_SOLVE
     assert dual_kernels.solve_lane(0, rows, rule, L, space.scratch) == dual_kernels.DONE
     assert L.phase[0] == dual_kernels.TO_CHECK
-    weights = as_floats(L.panel)[L.line_of, 0].astype(np.float32)
+    weights = np.concatenate([as_floats(L.panel)[L.line_of, 0].astype(np.float32), L.dense_panel[:, 0]])
 
     L.loss[0] = 1e6  # far from solved
     L.n_found[0] = 2

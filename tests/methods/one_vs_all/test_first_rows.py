@@ -23,7 +23,7 @@ def indexed(X, Y, monkeypatch, rare, budget):
 
 def rare_scores(problem, own, threshold):
     """p.x_i over the rare features of the mean p of the rows `own` that are at least `threshold`."""
-    rows = problem.X_by_frequency
+    rows = problem.X
     X = np.zeros((problem.n_samples, problem.n_features))
     for i in range(problem.n_samples):
         entries = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
@@ -39,7 +39,7 @@ def test_the_index_holds_the_rare_columns_of_x(monkeypatch):
     index, frequency = problem.rare_features, np.diff(X.tocsc().indptr)
     assert index.first == (frequency > 20).sum()
     for feature in range(index.first, X.shape[1]):
-        column = X[:, [problem.feature_of[feature]]].toarray().ravel()
+        column = X[:, [problem.column_of[feature]]].toarray().ravel()
         found = np.zeros(X.shape[0], np.float32)
         entries = slice(int(index.indptr[feature - index.first]), int(index.indptr[feature - index.first + 1]))
         found[index.rows[entries]] = index.data[entries]
@@ -52,7 +52,7 @@ def test_first_rows_are_those_that_share_most_with_the_positives(monkeypatch, bu
     problem = indexed(X, Y, monkeypatch, 0.2, budget)
     monkeypatch.setattr(first_rows, "MIN_FIRST_ROWS", 15)
     labels, index = frozen(np.arange(Y.shape[1]), np.uint64), problem.rare_features
-    rows = first_rows.first_rows(problem.X_by_frequency, index, problem.positives, labels)
+    rows = first_rows.first_rows(problem.X, index, problem.positives, labels)
     n_enough = 0
     for label in range(Y.shape[1]):
         own = np.flatnonzero(Y[:, [label]].toarray().ravel())

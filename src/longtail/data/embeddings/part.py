@@ -20,7 +20,7 @@ from longtail.errors import ModelError
 
 
 class DensePart:
-    """An encoder with its centre, which is learned a few texts at a time."""
+    """An encoder with its centre, which is learned from the vectors of a few texts at a time."""
 
     def __init__(self, encoder: Encoder, scale: float, centre: np.ndarray | None = None) -> None:
         self.encoder = encoder
@@ -29,9 +29,8 @@ class DensePart:
         self._total = np.zeros(encoder.n_dims)
         self._n_texts = 0
 
-    def learn(self, texts: list[str]) -> np.ndarray:
-        """Return the vectors of some training texts, and count them for the centre."""
-        vectors = self.encoder.encode(texts)
+    def learn(self, vectors: np.ndarray) -> np.ndarray:
+        """Count the vectors of some training texts for the centre, and return them."""
         used = vectors.any(axis=1)
         self._total += vectors[used].sum(axis=0, dtype=np.float64)
         self._n_texts += int(used.sum())

@@ -8,6 +8,7 @@ tokenizer.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -22,6 +23,8 @@ from longtail.errors import DataError, InputError, MissingExtra, ModelError
 
 TOKENIZER = "tokenizer.json"
 TABLE = "model.safetensors"
+PACKAGED = "wordllama"  # a package with a table of its own: 32,000 tokens, 256 dimensions
+PACKAGED_FILES = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
 BATCH = 4096  # texts that are tokenised together
 MAX_TOKENIZER_BYTES = 256 << 20
 
@@ -53,22 +56,36 @@ class StaticEncoder(Encoder):
     @classmethod
     def open(cls, folder: Path) -> Self:
         """The encoder in a folder."""
+        return cls._read(folder / TABLE, folder / TOKENIZER, folder.resolve().name)
+
+    @classmethod
+    def packaged(cls) -> Self:
+        """The encoder of the package wordllama. Only its files are read: its own loader looks for one of them on the
+        network."""
+        folder = packaged_folder()
+        if folder is None:
+            raise MissingExtra(PACKAGED, "embed", f"the embeddings {PACKAGED!r}")
+        table, tokenizer = (folder / name for name in PACKAGED_FILES)
+        return cls._read(table, tokenizer, PACKAGED)
+
+    @classmethod
+    def _read(cls, table: Path, tokenizer: Path, name: str) -> Self:
         try:
             from safetensors import SafetensorError
             from safetensors.numpy import load_file
         except ImportError:
             raise MissingExtra("safetensors", "embed", "an embedding table") from None
         try:
-            tensors = load_file(folder / TABLE)
-            text = (folder / TOKENIZER).read_text(encoding="utf-8")
+            tensors = load_file(table)
+            text = tokenizer.read_text(encoding="utf-8")
         except (OSError, SafetensorError, UnicodeDecodeError, TypeError) as error:
-            raise DataError(folder, f"cannot be read: {error}") from None
+            raise DataError(table.parent, f"cannot be read: {error}") from None
         matrices = [tensor for tensor in tensors.values() if tensor.ndim == 2 and tensor.dtype.kind == "f"]
         if len(matrices) != 1 or not 1 <= matrices[0].shape[1] <= MAX_DIMS:
-            raise DataError(folder / TABLE, f"holds {len(matrices)} matrices of floats; one table of vectors is needed")
+            raise DataError(table, f"holds {len(matrices)} matrices of floats; one table of vectors is needed")
         if not np.isfinite(matrices[0]).all():
-            raise DataError(folder / TABLE, "holds NaN or infinity")
-        return cls(matrices[0].astype(np.float32), text, folder.resolve().name)
+            raise DataError(table, "holds NaN or infinity")
+        return cls(matrices[0].astype(np.float32), text, name)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         out = np.empty((len(texts), self.n_dims), np.float32)
@@ -108,6 +125,13 @@ class StaticEncoder(Encoder):
             return cls(table.astype(np.float32), text.tobytes().decode("utf-8"), name)
         except (InputError, UnicodeDecodeError) as error:
             raise ModelError(where, f"the encoder of the text features cannot be used: {error}") from None
+
+
+def packaged_folder() -> Path | None:
+    """The folder of the package wordllama, or None if it is not installed. The package is not imported."""
+    found = importlib.util.find_spec(PACKAGED)
+    places = None if found is None else found.submodule_search_locations
+    return Path(next(iter(places))) if places else None
 
 
 def _tokenizer(text: str) -> Any:

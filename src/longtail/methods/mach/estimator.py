@@ -94,6 +94,8 @@ class Mach(ExtremeClassifier):
         Number of threads. None and -1 mean all cores.
     random_state : int, RandomState or None, default=0
         Seed of hashes and shuffling. None draws a new seed for every fit.
+    verbose : int, default=0
+        1 prints a line about the progress of a fit every 10 seconds, 2 every second; 0 prints nothing.
 
     Attributes
     ----------
@@ -167,6 +169,7 @@ class Mach(ExtremeClassifier):
         calibrate: bool | str = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
+        verbose: int = 0,
     ) -> None:
         self.n_buckets = n_buckets
         self.n_repetitions = n_repetitions
@@ -189,6 +192,7 @@ class Mach(ExtremeClassifier):
         self.calibrate = calibrate
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     @staticmethod
     def suggest_sizes(

@@ -100,6 +100,8 @@ class Memoir(ExtremeClassifier):
     random_state : int, RandomState or None, default=0
         Seed of the order of rows, the held-out rows and the random choices of the oracle. None takes a new seed each
         time.
+    verbose : int, default=0
+        1 prints a line about the progress of a fit every 10 seconds, 2 every second; 0 prints nothing.
 
     Attributes
     ----------
@@ -165,6 +167,7 @@ class Memoir(ExtremeClassifier):
         calibrate: bool | str = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
+        verbose: int = 0,
     ) -> None:
         self.penalty = penalty
         self.oracle = oracle
@@ -190,6 +193,7 @@ class Memoir(ExtremeClassifier):
         self.calibrate = calibrate
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     @classmethod
     def paper(cls, **parameters: Any) -> Self:

@@ -34,7 +34,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.sparse as sp
 
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
@@ -86,20 +85,13 @@ def _solve_in_lanes(
     problem: OneVsAllProblem, first: starts.FirstScores, block: Block, panel_type: PanelType, work: Work
 ) -> Part:
     """Solve the labels of a block as far as coordinate descent can, with this kind of panel."""
-    X, earlier = problem.X_by_frequency, problem.earlier_alphas
+    X, earlier = problem.X, problem.earlier_alphas
     ordered = _resumed_first(block.items, earlier)
     labels = frozen(ordered, np.uint64)
-    space = DualSpace(
-        problem.n_samples,
-        problem.n_features,
-        len(labels),
-        panel_type,
-        is_dense=X.is_dense,
-        keeps_alphas=problem.kept_samples is not None,
-    )
+    space = DualSpace(X, len(labels), panel_type, keeps_alphas=problem.kept_samples is not None)
     rule = DualRule(problem.C, problem.tol, problem.prune)
     rows = first_rows(X, problem.rare_features, problem.positives, labels, _has_alphas(ordered, earlier))
-    ahead = fetch_ahead(problem.n_features, is_dense=X.is_dense)
+    ahead = fetch_ahead(X.n_sparse)
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
@@ -127,9 +119,7 @@ def _solve_in_lanes(
         settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]
     # `data` has room to spare
-    arrays = out.data[:used].copy(), problem.feature_of[out.indices[:used]], out.ends
-    W = sp.csr_array(arrays, shape=(len(labels), problem.D))
-    W.sort_indices()
+    W = problem.weight_rows(out.data[:used].copy(), out.indices[:used], out.ends)
     part = part_of(block, ordered[out.order], W, out.status, out.n_iter, out.figures)
     if out.keeps_alphas:
         used = out.alpha_ends[-1]

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from longtail.compiled import kernel, reordering_kernel
+from longtail.compiled import kernel, larger, reordering_kernel, smaller
 
 DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
@@ -29,61 +29,53 @@ PARALLEL = 1e-9  # as in starts/msi_kernels.py
 
 
 @reordering_kernel
-def dot_dense(x, start, w):
+def dense_dot(dense, i, v):
     total = np.float32(0.0)
-    for f in range(len(w)):
-        total += x[start + np.uint64(f)] * w[f]
+    for f in range(len(v)):
+        total += dense[i, f] * v[f]
     return total
 
 
 @kernel
-def add_dense(x, start, factor, w):
-    for f in range(len(w)):
-        w[f] += factor * x[start + np.uint64(f)]
+def add_dense(dense, i, factor, v):
+    for f in range(len(v)):
+        v[f] += factor * dense[i, f]
 
 
 @kernel
 def row_dot(x, j, start, end, w):
-    """The product with a row as `gather` copies it. It is dense if j is None: Numba compiles one version for each kind.
+    """The product with a sparse row as `gather` copies it.
 
-    Sparse rows take four sums at a time, because each addition to a single sum would wait for the one before.
+    Four sums are taken at a time, because each addition to a single sum would wait for the one before.
     """
-    if j is None:
-        return dot_dense(x, start, w)
-    else:  # noqa: RET505 - Numba drops the branch that does not apply only where there are two
-        one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
-        a, b = np.float32(0.0), np.float32(0.0)
-        c, d = np.float32(0.0), np.float32(0.0)
-        for p in range(start, end, np.uint64(4)):
-            a += x[p] * w[j[p]]
-            b += x[p + one] * w[j[p + one]]
-            c += x[p + two] * w[j[p + two]]
-            d += x[p + three] * w[j[p + three]]
-        return (a + b) + (c + d)
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    a, b = np.float32(0.0), np.float32(0.0)
+    c, d = np.float32(0.0), np.float32(0.0)
+    for p in range(start, end, np.uint64(4)):
+        a += x[p] * w[j[p]]
+        b += x[p + one] * w[j[p + one]]
+        c += x[p + two] * w[j[p + two]]
+        d += x[p + three] * w[j[p + three]]
+    return (a + b) + (c + d)
 
 
 @kernel
 def add_row(x, j, start, end, factor, w):
-    if j is None:
-        add_dense(x, start, factor, w)
-    else:
-        one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
-        for p in range(start, end, np.uint64(4)):
-            w[j[p]] += factor * x[p]
-            w[j[p + one]] += factor * x[p + one]
-            w[j[p + two]] += factor * x[p + two]
-            w[j[p + three]] += factor * x[p + three]
+    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
+    for p in range(start, end, np.uint64(4)):
+        w[j[p]] += factor * x[p]
+        w[j[p + one]] += factor * x[p + one]
+        w[j[p + two]] += factor * x[p + two]
+        w[j[p + three]] += factor * x[p + three]
 
 
 @kernel
 def gather(X, rows, n_rows, scratch):
-    """Copy the rows of the working set, with their features renumbered 0, 1, ... in the order in which they occur.
+    """Copy the sparse part of the working set, with features renumbered 0, 1, ... in the order in which they occur.
 
-    Rows are padded with zeros at feature 0 to multiples of four entries, for `row_dot` and `add_row`. Dense rows keep
-    their features and have no padding. Returns the number of features.
+    Rows are padded with zeros at feature 0 to multiples of four entries, for `row_dot` and `add_row`. Returns the
+    number of features. The dense part is read in place.
     """
-    if X.is_dense:
-        return gather_dense(X, rows, n_rows, scratch)
     slot, features = scratch.slot, scratch.features
     count, at = np.uint32(0), np.uint64(0)
     scratch.ends[0] = 0
@@ -107,25 +99,7 @@ def gather(X, rows, n_rows, scratch):
 
 
 @kernel
-def gather_dense(X, rows, n_rows, scratch):
-    d = np.uint64(len(scratch.features))
-    for r in range(n_rows):
-        at, start = np.uint64(r) * d, X.indptr[rows[r]]
-        for f in range(d):
-            scratch.x[at + f] = X.data[start + f]
-        scratch.ends[r + 1] = at + d
-    return all_features(scratch.features)
-
-
-@kernel
-def all_features(features):
-    for f in range(len(features)):
-        features[f] = f
-    return np.int64(len(features))
-
-
-@kernel
-def descend(b, X, C, tol, lanes, scratch, j, w):
+def descend(b, X, C, tol, lanes, scratch, w):
     """Coordinate descent on D over the working set of lane b, from `alpha`, until the rows' violations sum to tol D.
 
     Row i alone is optimal at alpha_i - G / Q, cut at 0, with G = y_i x_i.w - 1 + alpha_i / 2c, Q = |x_i|^2 + 1 / 2c and
@@ -133,12 +107,13 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
     terms as it meets them, and the sum tells when to stop. Rows with alpha 0 and a large G leave (shrinking) until the
     other rows are done. `order` is shuffled by a fixed sequence.
 
-    The rows are in `scratch`, with features j (None: dense). w, zero before, becomes the weights of these features.
-    Writes D and the bias weight to lane b.
+    The sparse rows are in `scratch`. w and scratch.w_dense, zero before, become the weights of their features and of
+    the dense ones. Writes D and the bias weight to lane b.
     """
     n_rows, n_positive, bias = lanes.n_rows[b], lanes.n_positive[b], X.bias
     rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
-    x, ends = scratch.x, scratch.ends
+    x, j, ends = scratch.x, scratch.j, scratch.ends
+    dense, w_dense = X.dense, scratch.w_dense
     order, step = scratch.order, scratch.step
     positive_half, negative_half = 1.0 / (2.0 * lanes.cost[b]), 1.0 / (2.0 * C)
     bias_weight, D = 0.0, 0.0
@@ -148,9 +123,10 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
         if alpha[r] > 0.0:
             signed = alpha[r] if r < n_positive else -alpha[r]
             add_row(x, j, ends[r], ends[r + 1], np.float32(signed), w)
+            add_dense(dense, rows[r], np.float32(signed), w_dense)
             bias_weight += signed * bias
             D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
-    D -= 0.5 * (squared_norm(w) + bias_weight * bias_weight)
+    D -= 0.5 * (squared_norm(w) + squared_norm(w_dense) + bias_weight * bias_weight)
     state = np.uint64(88172645463325252)
     n_active, limit = n_rows, np.inf
     for _ in range(MAX_PASSES):
@@ -163,7 +139,10 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
         while a < n_active:
             r = order[a]
             y, half = (1.0, positive_half) if r < n_positive else (-1.0, negative_half)
-            G = y * (row_dot(x, j, ends[r], ends[r + 1], w) + bias * bias_weight) - 1.0 + alpha[r] * half
+            z = row_dot(x, j, ends[r], ends[r + 1], w) + bias * bias_weight
+            if len(w_dense) > 0:
+                z += dense_dot(dense, rows[r], w_dense)
+            G = y * z - 1.0 + alpha[r] * half
             if alpha[r] == 0.0 and G >= 0.0:
                 if limit < G:
                     n_active -= 1
@@ -173,34 +152,45 @@ def descend(b, X, C, tol, lanes, scratch, j, w):
                 continue
             a += 1
             violation += G * G * 0.5 / half
-            worst = max(worst, abs(G))
-            change = max(-G * step[r], -alpha[r])
+            worst = larger(worst, abs(G))
+            change = larger(-G * step[r], -alpha[r])
             if change != 0.0:
                 alpha[r] += change
                 if alpha[r] < 0.0:
                     alpha[r] = 0.0
                 D -= G * change + 0.5 * change * change / step[r]
                 add_row(x, j, ends[r], ends[r + 1], np.float32(y * change), w)
+                add_dense(dense, rows[r], np.float32(y * change), w_dense)
                 bias_weight += y * change * bias
         limit = worst if worst > 0.0 else np.inf
-        if violation <= tol * max(D, 1e-300):
+        if violation <= tol * larger(D, 1e-300):
             if n_active == n_rows:
                 break
             n_active, limit = n_rows, np.inf  # the rows that left are checked before the lane is done
-    D = -0.5 * (squared_norm(w) + bias_weight * bias_weight)
+    D = -0.5 * (squared_norm(w) + squared_norm(w_dense) + bias_weight * bias_weight)
     for r in range(n_rows):
         D += alpha[r] - alpha[r] * alpha[r] * 0.5 * (positive_half if r < n_positive else negative_half)
     lanes.dual[b], lanes.bias_weight[b] = D, bias_weight
 
 
 @kernel
-def positive_loss(b, bias, lanes, scratch, j, w):
-    """The sum of max(0, 1 - z)^2 over the positives of lane b, the first rows in `scratch`, with weights w."""
-    total, offset = 0.0, bias * lanes.bias_weight[b]
+def positive_loss(b, X, lanes, scratch, w):
+    """The sum of max(0, 1 - z)^2 over the positives of lane b, the first rows of its working set, with the weights w
+    and scratch.w_dense."""
+    total, offset = 0.0, X.bias * lanes.bias_weight[b]
+    rows = lanes.rows[lanes.first[b] :]
     for r in range(lanes.n_positive[b]):
-        z = row_dot(scratch.x, j, scratch.ends[r], scratch.ends[r + 1], w) + offset
-        total += max(0.0, 1.0 - z) ** 2
+        z = row_dot(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], w) + offset
+        if len(scratch.w_dense) > 0:
+            z += dense_dot(X.dense, rows[r], scratch.w_dense)
+        total += larger(0.0, 1.0 - z) ** 2
     return total
+
+
+@kernel
+def clear(w):
+    for f in range(len(w)):
+        w[f] = 0.0
 
 
 @kernel
@@ -216,26 +206,24 @@ def squared_norm(w):
 
 @kernel
 def positive_mean(X, positives, scratch):
-    """Write the mean of these rows to scratch.w, and its features to scratch.features; returns how many these are."""
+    """Write the mean of these rows to scratch.w and scratch.w_dense, and its sparse features to scratch.features.
+
+    Returns the number of these features.
+    """
     slot, features, w = scratch.slot, scratch.features, scratch.w
-    share = np.float32(1.0 / max(len(positives), 1))
+    share = np.float32(1.0 / larger(len(positives), 1))
     count = np.uint32(0)
-    if X.is_dense:
-        w[:] = 0.0
+    clear(scratch.w_dense)
     for a in range(len(positives)):
-        start, end = X.indptr[positives[a]], X.indptr[positives[a] + np.uint32(1)]
-        if X.is_dense:
-            add_dense(X.data, start, share, w)
-            continue
-        for p in range(start, end):
+        i = positives[a]
+        add_dense(X.dense, i, share, scratch.w_dense)
+        for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
             feature = X.indices[p]
             if slot[feature] == np.uint32(0):
                 features[count], w[count] = feature, 0.0
                 count += np.uint32(1)
                 slot[feature] = count
             w[slot[feature] - np.uint32(1)] += X.data[p] * share
-    if X.is_dense:
-        return all_features(features)
     for f in range(count):
         slot[features[f]] = 0
     return np.int64(count)
@@ -253,16 +241,17 @@ def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
 
 @kernel
 def guess(X, first, positives, scratch):
-    """The first scores are u p.x_i + v base_i (see `FirstScores`). Returns u, v and the number of features of p.
+    """The first scores are u p.x_i + v base_i (see `FirstScores`). Returns u, v and the number of sparse features of p.
 
-    p is the mean of the positives; its values are in scratch.w. Without `separate` p has no part in the scores.
+    p is the mean of the positives, as `positive_mean` writes it. Without `separate` p has no part in the scores.
     """
     if not first.separate:
+        clear(scratch.w_dense)
         return 0.0, 1.0, np.int64(0)
     count, mp = positive_mean(X, positives, scratch), 0.0
     for a in range(len(positives)):
         mp += first.base[positives[a]] / len(positives)
-    pp = squared_norm(scratch.w[:count]) + X.bias * X.bias
+    pp = squared_norm(scratch.w[:count]) + squared_norm(scratch.w_dense) + X.bias * X.bias
     u, v = separating_coefficients(
         pp, first.mean_square, mp, len(positives), len(first.base), first.positive, first.negative
     )
@@ -291,11 +280,24 @@ def put_weight(typing_context, panel, line, lane, value):
     return signature, generate
 
 
+@intrinsic
+def as_in(typing_context, panel, value):
+    """The value after rounding to the precision of the panel."""
+    signature = types.float32(panel, types.float32)
+
+    def generate(context, builder, signature, args):
+        if signature.args[0].dtype != types.uint16:
+            return args[1]
+        return builder.fpext(builder.fptrunc(args[1], ir.HalfType()), ir.FloatType())
+
+    return signature, generate
+
+
 @kernel
 def fill_lane(b, lanes, scratch, count, factor):
-    """Lane b of the panel = factor w on the `count` features of scratch, zero elsewhere.
+    """Lane b of both panels = factor times the weights in `scratch`: w on `count` features, w_dense on all dense ones.
 
-    w becomes what the panel holds, after rounding. Returns |w|^2 of that.
+    The weights in `scratch` become what the panels hold, after rounding. Returns |w|^2 of that.
     """
     mine, users = lanes.features[b], lanes.users
     line_of, n_free = lanes.line_of, lanes.n_free[0]
@@ -316,6 +318,11 @@ def fill_lane(b, lanes, scratch, count, factor):
         users[feature] += np.uint8(1)
         held = put_weight(lanes.panel, line_of[feature], b, factor * scratch.w[f])
         scratch.w[f] = held
+        norm += held * held
+    for f in range(len(scratch.w_dense)):
+        held = as_in(lanes.panel, factor * scratch.w_dense[f])
+        lanes.dense_panel[f, b] = held
+        scratch.w_dense[f] = held
         norm += held * held
     lanes.n_features[b], lanes.n_free[0] = count, n_free
     return norm
@@ -374,7 +381,7 @@ def solve_lane(b, X, rule, lanes, scratch):
     The primal point is the weights as the panel holds them, so |w|^2 and all losses are taken from these.
     """
     n, n_rows = len(lanes.member), lanes.n_rows[b]
-    lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
+    lanes.want[b] = smaller(larger(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
     lanes.need[b] = n_rows + lanes.want[b]
     if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
@@ -386,19 +393,13 @@ def solve_lane(b, X, rule, lanes, scratch):
         return MORE_ENTRIES
     count = gather(X, rows, n_rows, scratch)
     w = scratch.w[:count]
-    w[:] = 0.0
-    inner = rule.tol * inner_tolerance(lanes.rounds[b])
-    if X.is_dense:
-        descend(b, X, rule.C, inner, lanes, scratch, None, w)
-    else:
-        descend(b, X, rule.C, inner, lanes, scratch, scratch.j, w)
+    clear(w)
+    clear(scratch.w_dense)
+    descend(b, X, rule.C, rule.tol * inner_tolerance(lanes.rounds[b]), lanes, scratch, w)
     lanes.norm[b] = fill_lane(b, lanes, scratch, count, np.float32(1.0)) + lanes.bias_weight[b] ** 2
-    if X.is_dense:
-        lanes.positive_loss[b] = positive_loss(b, X.bias, lanes, scratch, None, w)
-    else:
-        lanes.positive_loss[b] = positive_loss(b, X.bias, lanes, scratch, scratch.j, w)
+    lanes.positive_loss[b] = positive_loss(b, X, lanes, scratch, w)
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lanes.bias_weight[b]
-    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * max(lanes.dual[b], 0.0) / (rule.C * n))
+    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * larger(lanes.dual[b], 0.0) / (rule.C * n))
     lanes.phase[b] = TO_CHECK
     return DONE
 
@@ -438,7 +439,7 @@ def prepare(X, positives, parent, labels, first, first_rows, rule, cursor, lanes
         if lanes.phase[b] == EMPTY:
             lanes.tau[b], lanes.need[b] = np.inf, 0
         else:
-            room += lanes.n_features[b] + 1
+            room += lanes.n_features[b] + len(lanes.dense_panel) + 1
     return MORE_OUTPUT if out.ends[cursor[1]] + room > len(out.indices) else DONE
 
 

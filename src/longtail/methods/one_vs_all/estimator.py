@@ -89,6 +89,8 @@ class OneVsAll(ExtremeClassifier):
         Number of threads. None and -1 mean all cores. Inside a joblib worker, None means the worker's share of them.
     random_state : int, RandomState or None, default=0
         Exists for consistency with the other methods. OneVsAll draws no random numbers.
+    verbose : int, default=0
+        1 prints a line about the progress of a fit every 10 seconds, 2 every second; 0 prints nothing.
 
     Attributes
     ----------
@@ -130,6 +132,7 @@ class OneVsAll(ExtremeClassifier):
 
     method = "one-vs-all"
     takes_dense = True
+    takes_hybrid = True
     _row_weights: Any = None  # sample_weight, while `fit` runs
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,
@@ -161,6 +164,7 @@ class OneVsAll(ExtremeClassifier):
         block_size: int | None = None,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
+        verbose: int = 0,
     ) -> None:
         self.C = C
         self.loss = loss
@@ -178,6 +182,7 @@ class OneVsAll(ExtremeClassifier):
         self.block_size = block_size
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     @classmethod
     def paper(cls, **parameters: Any) -> Self:

@@ -59,13 +59,13 @@ class IndexScratch(NamedTuple):
     bins: np.ndarray
 
 
-def rare_features(X: Samples, n_features: int) -> RareFeatures:
+def rare_features(X: Samples) -> RareFeatures:
     """The index of sparse X, whose features are numbered by falling frequency."""
     n = len(X.squares)
-    first = int(np.count_nonzero(np.bincount(X.indices, minlength=n_features) > RARE * n))
+    first = int(np.count_nonzero(np.bincount(X.indices, minlength=X.n_sparse) > RARE * n))
     rare = X.indices >= first
     ends = np.concatenate([[0], np.cumsum(rare)])[X.indptr.view(np.int64)]
-    rows = sp.csr_array((X.data[rare], X.indices[rare].view(np.int32) - first, ends), shape=(n, n_features - first))
+    rows = sp.csr_array((X.data[rare], X.indices[rare].view(np.int32) - first, ends), shape=(n, X.n_sparse - first))
     columns = rows.tocsc()
     budget = max(MIN_BUDGET, int(BUDGET_SHARE * len(X.data)))
     return RareFeatures(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longtail.methods.one_vs_all.dual_kernels import MORE_ENTRIES, MORE_OUTPUT, MORE_ROWS
+from longtail.methods.one_vs_all.inputs import Samples
 from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
 
 MIN_ROOM = 1024  # rows that a lane has room for
@@ -27,9 +28,10 @@ class Lanes(NamedTuple):
     `rows` and `alpha`, and for twice as many rows found from 2 first[b] on in `found`. Lanes with few rows thus need
     little room.
 
-    The scores of lane b are factor[b] base + offset[b] + X panel[line_of, b]. Most features have no weight in any lane.
-    They all point to line 0 of the panel, which is zero, so the part of the panel that a pass reads stays in cache. Bit
-    b of positive[i] says that row i has the label, bit b of member[i] that it is in the working set.
+    The scores of lane b are factor[b] base + offset[b] + X panel[line_of, b] + dense dense_panel[:, b]. Most sparse
+    features have no weight in any lane. They all point to line 0 of the panel, which is zero, so the part of the panel
+    that a pass reads stays in cache. Bit b of positive[i] says that row i has the label, bit b of member[i] that it is
+    in the working set.
     """
 
     phase: np.ndarray
@@ -42,13 +44,14 @@ class Lanes(NamedTuple):
     n_positive: np.ndarray
     rows: np.ndarray  # (first[32],)
     alpha: np.ndarray  # (first[32],)
-    n_features: np.ndarray  # features with a weight in the panel
-    features: np.ndarray  # (32, n_features)
-    panel: np.ndarray  # (1 + n_features, 32), half precision as uint16, or float32
-    line_of: np.ndarray  # (n_features,)
-    users: np.ndarray  # (n_features,) how many lanes have a weight for it
-    free: np.ndarray  # (n_features,) a stack of lines that are not in use, and its height
+    n_features: np.ndarray  # sparse features with a weight in the panel
+    features: np.ndarray  # (32, n_sparse)
+    panel: np.ndarray  # (1 + n_sparse, 32), half precision as uint16, or float32
+    line_of: np.ndarray  # (n_sparse,)
+    users: np.ndarray  # (n_sparse,) how many lanes have a weight for it
+    free: np.ndarray  # (n_sparse,) a stack of lines that are not in use, and its height
     n_free: np.ndarray  # (1,)
+    dense_panel: np.ndarray  # (n_dense, 32)
     factor: np.ndarray
     offset: np.ndarray
     positive: np.ndarray  # (n,)
@@ -71,6 +74,7 @@ class LaneScratch(NamedTuple):
     slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `gather` and `guess`
     features: np.ndarray
     w: np.ndarray
+    w_dense: np.ndarray  # (n_dense,)
     x: np.ndarray
     j: np.ndarray
     ends: np.ndarray
@@ -102,25 +106,23 @@ class DualOutput(NamedTuple):
 class DualSpace:
     """The buffers of one thread; those for working sets and output grow as labels need them."""
 
-    def __init__(
-        self, n: int, d: int, n_labels: int, panel_type: type, *, is_dense: bool, keeps_alphas: bool = False
-    ) -> None:
+    def __init__(self, X: Samples, n_labels: int, panel_type: type, *, keeps_alphas: bool = False) -> None:
         def floats() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.float32)
 
         def whole() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.int64)
 
-        self.is_dense = is_dense
+        (n, n_dense), d = X.dense.shape, X.n_sparse
         self.cursor = np.zeros(2, np.int64)  # next label, labels done
-        lines = np.arange(1, d + 1, dtype=np.uint32)  # dense rows use all lines at all times
         self.lanes = Lanes(
             phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LABEL_LANES),
             first=np.zeros(LABEL_LANES + 1, np.int64), need=whole(), n_rows=whole(), n_positive=whole(),
             rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_features=whole(),
             features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1, panel_type),
-            line_of=lines if is_dense else np.zeros(d, np.uint32), users=np.full(d, is_dense, np.uint8),
-            free=lines[::-1].copy(), n_free=np.full(1, 0 if is_dense else d), factor=floats(), offset=floats(),
+            line_of=np.zeros(d, np.uint32), users=np.zeros(d, np.uint8),
+            free=np.arange(d, 0, -1, dtype=np.uint32), n_free=np.full(1, d),
+            dense_panel=_on_cache_lines(n_dense, np.float32), factor=floats(), offset=floats(),
             positive=np.zeros(n, np.uint32), member=np.zeros(n, np.uint32), tau=floats(),
             want=whole(), n_found=whole(), found=np.zeros(0, np.uint32), found_slack=np.zeros(0, np.float32),
             loss=np.zeros(LABEL_LANES), positive_loss=np.zeros(LABEL_LANES),
@@ -128,8 +130,8 @@ class DualSpace:
         )  # fmt: skip
         self.scratch = LaneScratch(
             slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
-            x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32), ends=np.zeros(1, np.uint64),
-            order=np.zeros(0, np.uint32), step=np.zeros(0), values=np.zeros(0, np.float32),
+            w_dense=np.zeros(n_dense, np.float32), x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32),
+            ends=np.zeros(1, np.uint64), order=np.zeros(0, np.uint32), step=np.zeros(0), values=np.zeros(0, np.float32),
         )  # fmt: skip
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
@@ -147,11 +149,10 @@ class DualSpace:
             self._make_room_for_rows()
         elif which == MORE_ENTRIES:
             size = max(1 << 16, 2 * len(self.scratch.x))
-            j = np.zeros(0 if self.is_dense else size, np.uint32)
-            self.scratch = self.scratch._replace(x=np.zeros(size, np.float32), j=j)
+            self.scratch = self.scratch._replace(x=np.zeros(size, np.float32), j=np.zeros(size, np.uint32))
         else:
             out = self.out
-            size = max(2 * len(out.indices), LABEL_LANES * (len(self.lanes.panel) + 1))
+            size = max(2 * len(out.indices), LABEL_LANES * (len(self.lanes.panel) + len(self.lanes.dense_panel) + 1))
             self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
 
     def make_room_for_alphas(self) -> None:

@@ -43,7 +43,9 @@ def solve(problem: OneVsAllProblem, block: Block, work: Work, *, start: Start, t
         kernels.newton_block(problem.X, problem.positives, labels, problem.x_sum, rule, space, W, out)
         pruned = W.astype(np.float32)  # a copy, because a child in the label tree may start at the unpruned W
         pruned[np.abs(W) < problem.prune] = 0.0
-        parts.append(part_of(block, labels, sp.csr_array(pruned), out.status, out.n_iter, out.figures, traced(out)))
+        kept = sp.csr_array(pruned)
+        rows = problem.weight_rows(kept.data, kept.indices, kept.indptr)
+        parts.append(part_of(block, labels, rows, out.status, out.n_iter, out.figures, traced(out)))
         n_solved += len(labels)
     return merged(parts, np.arange(len(block.items)), problem.D)
 

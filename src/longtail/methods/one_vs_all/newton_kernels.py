@@ -129,10 +129,10 @@ def loss_curvature(loss, m):
 
 
 @reordering_kernel
-def dense_dot(data, start, end, v):
+def dense_dot(dense, i, first, v):
     total = 0.0
-    for p in range(start, end):
-        total += data[p] * v[p - start]
+    for f in range(dense.shape[1]):
+        total += dense[i, f] * v[first + f]
     return total
 
 
@@ -140,23 +140,20 @@ def dense_dot(data, start, end, v):
 def row_dot(i, X, v):
     """x_i . v, bias feature included."""
     total = X.bias * v[-1] if X.bias > 0.0 else 0.0
-    if X.is_dense:
-        return total + dense_dot(X.data, X.indptr[i], X.indptr[i + 1], v)
     for p in range(X.indptr[i], X.indptr[i + 1]):
         total += X.data[p] * v[X.indices[p]]
+    if X.dense.shape[1] > 0:
+        total += dense_dot(X.dense, i, X.n_sparse, v)
     return total
 
 
 @kernel
 def add_row(i, X, factor, out):
     """out += factor x_i"""
-    start, end = X.indptr[i], X.indptr[i + 1]
-    if X.is_dense:
-        for p in range(start, end):
-            out[p - start] += factor * X.data[p]
-    else:
-        for p in range(start, end):
-            out[X.indices[p]] += factor * X.data[p]
+    for p in range(X.indptr[i], X.indptr[i + 1]):
+        out[X.indices[p]] += factor * X.data[p]
+    for f in range(X.dense.shape[1]):
+        out[X.n_sparse + f] += factor * X.dense[i, f]
     if X.bias > 0.0:
         out[-1] += factor * X.bias
 
@@ -194,7 +191,7 @@ def find_active(loss, space):
 def gradient(X, loss, space, n_active, w):
     """g = w + sum_i c_i phi'(y_i z_i) y_i x_i. Where phi'' is zero, so is phi'."""
     y, z, cost, active, g = space.y, space.z, space.cost, space.active, space.g
-    g[:] = w
+    copy_to(g, w)
     for a in range(n_active):
         i = active[a]
         add_row(i, X, cost[i] * loss_slope(loss, y[i] * z[i]) * y[i], g)
@@ -204,7 +201,7 @@ def gradient(X, loss, space, n_active, w):
 def hessian_times(X, loss, space, n_active, v, out):
     """out = v + sum over active i of c_i phi''(y_i z_i) (x_i.v) x_i                                      (11), (20)"""
     y, z, cost, active = space.y, space.z, space.cost, space.active
-    out[:] = v
+    copy_to(out, v)
     for a in range(n_active):
         i = active[a]
         Xv = row_dot(i, X, v)
@@ -219,9 +216,10 @@ def preconditioner(X, loss, space, n_active):
     for a in range(n_active):
         i = active[a]
         factor = PRECONDITIONER * cost[i] * loss_curvature(loss, y[i] * z[i])
-        start = X.indptr[i]
-        for p in range(start, X.indptr[i + 1]):
-            M[p - start if X.is_dense else X.indices[p]] += factor * X.data[p] * X.data[p]
+        for p in range(X.indptr[i], X.indptr[i + 1]):
+            M[X.indices[p]] += factor * X.data[p] * X.data[p]
+        for f in range(X.dense.shape[1]):
+            M[X.n_sparse + f] += factor * X.dense[i, f] * X.dense[i, f]
         if X.bias > 0.0:
             M[-1] += factor * X.bias * X.bias
 
@@ -241,6 +239,13 @@ def dual_value(loss, space, w):
     for j in range(len(w)):
         norm += (w[j] - g[j]) ** 2
     return total - 0.5 * norm
+
+
+@kernel
+def copy_to(out, a):
+    """out = a. Numba takes three seconds to compile the message of `out[:] = a` about different lengths."""
+    for j in range(len(out)):
+        out[j] = a[j]
 
 
 @kernel
@@ -350,7 +355,7 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
     # 1) the start
     trace = out.trace[b]
     if len(trace) > 0:
-        space.w_start[:] = w
+        copy_to(space.w_start, w)
     margins(X, w, z)
     wTw = dot(w, w)
     f = objective(loss, space, wTw)

@@ -1,12 +1,15 @@
-"""The panel of the dual solver: half precision or float32, and the order of features that suits the cache.
+"""The panel of the dual solver: half precision or float32.
 
 A pass over X reads 32 weights, one per label, for every nonzero of X. In half precision these fill one cache line of 64
 bytes. Rounding takes nothing from the certificate: the rounded weights are themselves the primal point whose objective
 is computed over all rows, and the dual point is not rounded. It may only cost more rounds, or fail to reach a tiny
 `tol`; `panel_type` says where float32 is used instead.
 
-Most nonzeros of text are of few features. With features numbered by falling frequency, the entries of `line_of` that a
-pass reads most often are neighbours and stay in the first-level cache. Each row has its most frequent feature first.
+Most nonzeros of text are of few features. With features numbered by falling frequency (inputs.py), the entries of
+`line_of` that a pass reads most often are neighbours and stay in the first-level cache.
+
+The dense features have a panel of their own, without `line_of`. Its weights are stored as float32, because a dense
+product is bound by arithmetic, not by the cache; but their values are those of the panel's precision.
 """
 
 from __future__ import annotations
@@ -17,9 +20,7 @@ from typing import TypeAlias
 import llvmlite.binding as llvm
 import numba
 import numpy as np
-import scipy.sparse as sp
 
-from longtail.compiled import frozen
 from longtail.methods.one_vs_all.inputs import LabelRows, Samples
 
 PanelType: TypeAlias = "type[np.uint16] | type[np.float32]"
@@ -62,21 +63,3 @@ def converts_half() -> bool:
     if llvm.get_process_triple().startswith(("aarch64", "arm64")):
         return True
     return bool(llvm.get_host_cpu_features().get("f16c", False))
-
-
-def by_frequency(X: Samples, n_features: int) -> tuple[Samples, np.ndarray]:
-    """X with its features numbered by falling frequency, and the old number of each feature.
-
-    The bias feature, the last, keeps its number. Dense rows use every feature alike, so they stay as they are.
-    """
-    if X.is_dense:
-        return X, np.arange(n_features + 1, dtype=np.int32)
-    frequency = np.bincount(X.indices, minlength=n_features)
-    old = np.argsort(-frequency, kind="stable").astype(np.int32)
-    new = np.empty(n_features, np.uint32)
-    new[old] = np.arange(n_features, dtype=np.uint32)
-    arrays = X.data.copy(), new[X.indices].view(np.int32), X.indptr.view(np.int64)
-    rows = sp.csr_array(arrays, shape=(len(X.squares), n_features))
-    rows.sort_indices()
-    ordered = X._replace(data=frozen(rows.data, np.float32), indices=frozen(rows.indices, np.uint32))
-    return ordered, np.append(old, np.int32(n_features))

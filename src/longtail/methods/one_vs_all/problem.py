@@ -15,7 +15,7 @@ from longtail.methods.one_vs_all.forecast import of_labels
 from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins
 from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
-from longtail.methods.one_vs_all.panel import by_frequency, panel_type
+from longtail.methods.one_vs_all.panel import panel_type
 from longtail.methods.one_vs_all.parts import WeightStack
 from longtail.methods.problem import NO_EXTRAS, Block, Extras, Part, Problem
 from longtail.parallel import Work
@@ -25,9 +25,9 @@ class OneVsAllProblem(OneVsAllData, Problem):
     """One binary problem per label, each independent of the others.
 
     Everything that blocks share is made here once: the data in the form of the kernels, the start (with w*(-1) for
-    "ova-primal" and "tree"), its scores of all rows and X by frequency of features for the dual solver, and the label
-    tree. `parent` is that tree, or a forest of single labels. `twins` has for every label the first label with the same
-    rows and weight. Only that label is solved.
+    "ova-primal" and "tree"), its scores of all rows for the dual solver, and the label tree. `parent` is that tree, or
+    a forest of single labels. `twins` has for every label the first label with the same rows and weight. Only that
+    label is solved.
     """
 
     unit = "label"
@@ -51,9 +51,8 @@ class OneVsAllProblem(OneVsAllData, Problem):
         self.start = starts.make(start, self)
         self.first = self.start.scores(self) if self.solver == "dual" else None
         if self.first is not None:
-            self.X_by_frequency, self.feature_of = by_frequency(self.X, self.n_features)
-            rare = self.first.by_rare_features and not self.X.is_dense
-            self.rare_features = rare_features(self.X_by_frequency, self.n_features) if rare else None
+            rare = self.first.by_rare_features and self.X.n_sparse > 0
+            self.rare_features = rare_features(self.X) if rare else None
             self.panel_type = panel_type(self.X, self.positives, self.C, self.tol)
         self.parent = np.full(self.n_labels, ROOT)
         if self.start.begins_at_parent and len(self.labels):

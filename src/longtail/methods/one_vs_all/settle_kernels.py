@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, larger
 
 EMPTY, TO_SOLVE, TO_CHECK = 0, 2, 3  # as in dual_kernels.py; a test compares them
 SOLVED, GAVE_UP = 0, 1
@@ -41,8 +41,14 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
         if abs(value) >= prune and value != 0.0:
             out.indices[at], out.data[at] = features[f], value
             at += 1
+    n_sparse, n_dense = len(lanes.line_of), len(lanes.dense_panel)
+    for f in range(n_dense):
+        value = lanes.dense_panel[f, b]
+        if abs(value) >= prune and value != 0.0:
+            out.indices[at], out.data[at] = n_sparse + f, value
+            at += 1
     if abs(weight) >= prune and weight != 0.0:  # it is zero without a bias feature
-        out.indices[at], out.data[at] = len(lanes.line_of), weight
+        out.indices[at], out.data[at] = n_sparse + n_dense, weight
         at += 1
     active, others = 0, ~(np.uint32(1) << np.uint32(b))
     for r in range(lanes.n_rows[b]):
@@ -84,7 +90,7 @@ def settle(rule, cursor, lanes, out):
     for b in range(len(lanes.phase)):
         if lanes.phase[b] == TO_CHECK:
             P = 0.5 * lanes.norm[b] + rule.C * lanes.loss[b] + lanes.cost[b] * lanes.positive_loss[b]
-            gap = max(P - lanes.dual[b], 0.0) + ROUNDING * P
+            gap = larger(P - lanes.dual[b], 0.0) + ROUNDING * P
             solved = gap <= rule.tol * P and np.inf > P  # NaN and infinity are no solutions
             if solved or lanes.rounds[b] == MAX_ROUNDS:
                 close_lane(b, P, gap, solved, rule.prune, lanes, out, cursor[1])

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, smaller
 
 LABEL_LANES = 32  # labels that share a pass over X
 DENSE_ROWS = 2  # dense rows scored together
@@ -145,27 +145,26 @@ def count_trailing_zeros(typing_context, bits):
 
 
 @intrinsic
-def dense_scores(typing_context, X_data, starts, panel, d, out):
-    """out[r] = sum over f < d of X_data[starts[r] + f] panel[1 + f] for DENSE_ROWS rows r and 32 labels.
+def dense_scores(typing_context, dense, rows, panel, out):
+    """out[r] = sum over f of dense[rows[r], f] panel[f] for DENSE_ROWS rows and 32 labels, summed in the order of f.
 
     A line of the panel is loaded once for all these rows.
     """
-    signature = types.void(X_data, starts, panel, d, out)
+    signature = types.void(dense, rows, panel, out)
 
     def generate(context, builder, signature, args):
         integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), LABEL_LANES)
-        halves = ir.VectorType(ir.HalfType(), LABEL_LANES)
-        is_half = signature.args[2].dtype == types.uint16
         fused = ["contract"]
 
-        def pointer(position):
-            return context.make_array(signature.args[position])(context, builder, args[position]).data
+        def array(position):
+            return context.make_array(signature.args[position])(context, builder, args[position])
 
-        def lanes_at(base, line, kind=vector):
-            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(LABEL_LANES))]), kind.as_pointer())
+        def lanes_at(base, line):
+            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(LABEL_LANES))]), vector.as_pointer())
 
-        data, first_of, weights, target = pointer(0), pointer(1), pointer(2), pointer(4)
-        firsts = [builder.load(builder.gep(first_of, [integer(r)])) for r in range(DENSE_ROWS)]
+        n_dense, weights, target = builder.extract_value(array(0).shape, 1), array(2).data, array(3).data
+        numbers = [builder.load(builder.gep(array(1).data, [integer(r)])) for r in range(DENSE_ROWS)]
+        rows = [builder.gep(array(0).data, [builder.mul(number, n_dense)]) for number in numbers]
         entry = builder.block
         test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
         builder.branch(test)
@@ -175,22 +174,18 @@ def dense_scores(typing_context, X_data, starts, panel, d, out):
         f.add_incoming(integer(0), entry)
         for total in totals:
             total.add_incoming(ir.Constant(vector, [0.0] * LABEL_LANES), entry)
-        builder.cbranch(builder.icmp_unsigned("<", f, args[3]), body, done)
+        builder.cbranch(builder.icmp_unsigned("<", f, n_dense), body, done)
 
         builder.position_at_end(body)
-        following = builder.add(f, integer(1))
-        if is_half:
-            lanes = builder.fpext(builder.load(lanes_at(weights, following, halves), align=2), vector)
-        else:
-            lanes = builder.load(lanes_at(weights, following), align=4)
+        lanes = builder.load(lanes_at(weights, f), align=4)
         nothing = ir.Constant(vector, ir.Undefined)
         everywhere = ir.Constant(ir.VectorType(ir.IntType(32), LABEL_LANES), [0] * LABEL_LANES)
-        for first, total in zip(firsts, totals, strict=True):
-            x = builder.load(builder.gep(data, [builder.add(first, f)]))
+        for row, total in zip(rows, totals, strict=True):
+            x = builder.load(builder.gep(row, [f]))
             spread = builder.shuffle_vector(builder.insert_element(nothing, x, ir.IntType(32)(0)), nothing, everywhere)
             product = builder.fmul(spread, lanes, flags=fused)
             total.add_incoming(builder.fadd(total, product, flags=fused), body)
-        f.add_incoming(following, body)
+        f.add_incoming(builder.add(f, integer(1)), body)
         builder.branch(test)
 
         builder.position_at_end(done)
@@ -204,7 +199,8 @@ def dense_scores(typing_context, X_data, starts, panel, d, out):
 @kernel
 def smallest_of_best(values, count, keep, scratch):
     """The `keep`-th largest of values[:count] (quickselect)."""
-    scratch[:count] = values[:count]
+    for c in range(count):
+        scratch[c] = values[c]
     low, high = 0, count - 1
     wanted = count - keep
     while low < high:
@@ -250,9 +246,9 @@ def keep_best(all_found, all_slack, start, count, keep, scratch):
     return kept, limit
 
 
-def fetch_ahead(n_features: int, *, is_dense: bool) -> np.uint64 | None:
+def fetch_ahead(n_sparse: int) -> np.uint64 | None:
     """How many nonzeros ahead a pass fetches the lines of the panel, or None where these stay in cache anyway."""
-    return None if is_dense or n_features <= WIDE else np.uint64(FETCH_AHEAD)
+    return None if n_sparse <= WIDE else np.uint64(FETCH_AHEAD)
 
 
 @kernel
@@ -266,24 +262,22 @@ def verify(X, base, lanes, values, ahead):
     part = np.zeros(LABEL_LANES, np.float32)
     slack = np.empty(LABEL_LANES, np.float32)
     offset = np.empty(LABEL_LANES, np.float32)
-    starts, products = np.empty(DENSE_ROWS, np.uint64), np.empty((DENSE_ROWS, LABEL_LANES), np.float32)
-    lanes.loss[:] = 0.0
-    lanes.n_found[:] = 0
+    rows, products = np.empty(DENSE_ROWS, np.uint64), np.empty((DENSE_ROWS, LABEL_LANES), np.float32)
     n = len(base)
-    offset[:] = lanes.offset
+    for b in range(LABEL_LANES):
+        lanes.loss[b], lanes.n_found[b] = 0.0, 0
+        offset[b] = lanes.offset[b]
     for i in range(n):
-        start, end = X.indptr[i], X.indptr[i + 1]
-        if X.is_dense:  # dense_scores makes the products; score_lanes then has none to add
+        if X.dense.shape[1] > 0:
             if i % DENSE_ROWS == 0:
                 for r in range(DENSE_ROWS):
-                    starts[r] = X.indptr[min(i + r, n - 1)]
-                dense_scores(X.data, starts, lanes.panel, np.uint64(len(lanes.line_of)), products)
+                    rows[r] = smaller(i + r, n - 1)
+                dense_scores(X.dense, rows, lanes.dense_panel, products)
             for b in range(LABEL_LANES):
                 offset[b] = lanes.offset[b] + products[i % DENSE_ROWS, b]
-            end = start
         bits = score_lanes(
-            X.data, X.indices, start, end, lanes.line_of, lanes.panel, base[i], lanes.factor, offset, lanes.positive[i],
-            lanes.tau, part, slack, ahead,
+            X.data, X.indices, X.indptr[i], X.indptr[i + 1], lanes.line_of, lanes.panel, base[i], lanes.factor, offset,
+            lanes.positive[i], lanes.tau, part, slack, ahead,
         )  # fmt: skip
         bits &= ~np.int64(lanes.member[i])
         while bits:

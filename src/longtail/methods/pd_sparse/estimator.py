@@ -83,6 +83,8 @@ class PDSparse(ExtremeClassifier):
         Number of threads. None and -1 mean all cores. The number does not change the model.
     random_state : int, RandomState or None, default=0
         Seed of the order of rows, of the parts and of the held-out rows. None draws a new seed for every fit.
+    verbose : int, default=0
+        1 prints a line about the progress of a fit every 10 seconds, 2 every second; 0 prints nothing.
 
     Attributes
     ----------
@@ -150,6 +152,7 @@ class PDSparse(ExtremeClassifier):
         calibrate: bool | str = False,
         n_jobs: int | None = None,
         random_state: int | np.random.RandomState | None = 0,
+        verbose: int = 0,
     ) -> None:
         self.C = C
         self.lam = lam
@@ -168,6 +171,7 @@ class PDSparse(ExtremeClassifier):
         self.calibrate = calibrate
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
 
     @property
     def C_(self) -> float:  # noqa: N802 - the symbol of the paper

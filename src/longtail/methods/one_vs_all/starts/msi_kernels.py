@@ -32,14 +32,16 @@ def mean_separating(X, positives, labels, x_mean, s, t, out):
     for b in range(len(out)):
         own = positives.rows[positives.indptr[labels[b]] : positives.indptr[labels[b] + 1]]
         w, count = out[b], len(own)
-        w[:] = 0.0
+        for j in range(D):
+            w[j] = 0.0
         if count == 0:
             continue
         for a in range(count):  # w holds p for now
             i = own[a]
-            start = X.indptr[i]
-            for q in range(start, X.indptr[i + np.uint32(1)]):
-                w[q - start if X.is_dense else X.indices[q]] += X.data[q] / count
+            for q in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
+                w[X.indices[q]] += X.data[q] / count
+            for f in range(X.dense.shape[1]):
+                w[X.n_sparse + f] += X.dense[i, f] / count
         if X.bias > 0.0:
             w[-1] = X.bias
         pp, xp = 0.0, 0.0
