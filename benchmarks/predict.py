@@ -6,7 +6,7 @@
 `plain`, `float32`, `half` and `8-bit` are microseconds of wall clock per row, the minimum of several runs that take
 turns: the lists alone, a trained model, and the model saved with these weights and loaded. All but `8-bit`, and `half`
 where it loses something, must give the same labels and scores, or the run fails. `batch` hands over all rows at once,
-`single` one row per call, as a service does. `by estimate` is the share of the rows for which `float32` did not take the
+`single` one row per call, as a service does. `by estimate` is the share of rows for which `float32` did not take the
 lists alone (models/index_kernels.py). The sizes are those of the whole model folders.
 """
 
