@@ -221,30 +221,39 @@ def in_process(subject: Subject, seconds: float) -> float:
 # --- overload, memory ------------------------------------------------------------------------------------------------
 
 
+def capacity(port: int, pid: int, requests: Sequence[str]) -> tuple[float, float]:
+    """Answers per second in a closed loop, and per CPU second of the workers. Other programs may use the cores, so it
+    is measured before and after an overload."""
+    begin = cpu(pid)
+    found = load(port, requests, 16, 5, settle=1)
+    per_second = answered(found)
+    return per_second, per_second * 6 / (cpu(pid) - begin)
+
+
 def overload(subject: Subject, seconds: float, factor: float, connections: int) -> None:
     batches = subject.requests(BATCH)
     with service(f"model={subject.folder}", "--workers", "1") as (port, pid, _):
-        begin = cpu(pid)
-        found = load(port, batches, 16, 5)
-        peak, per_cpu = answered(found), len(found["latency"]["200"]) / (cpu(pid) - begin)
+        peaks = [capacity(port, pid, batches)]
         before, begin = memory(pid), cpu(pid)
-        found = load(port, batches, connections, seconds, rate=factor * peak, settle=2, probe=True)
+        found = load(port, batches, connections, seconds, rate=factor * peaks[0][0], settle=2, probe=True)
         used, after = cpu(pid) - begin, memory(pid)
         begin = time.perf_counter()
         body = batches[0].partition("\r\n\r\n")[2]
         while ask(port, "POST", "/v1/models/model/predict", body) != 200:
             time.sleep(0.05)
         recovery = time.perf_counter() - begin
+        peaks.append(capacity(port, pid, batches))
+    peak, per_cpu = np.mean(peaks, axis=0)
     good, refused = answered(found), found["latency"].get("503", ())
     others = sum(len(times) for status, times in found["latency"].items() if status not in ("200", "503"))
-    share = (seconds + 2) / seconds * 5 / 6  # both periods of CPU time hold seconds that are not counted
+    answers_per_cpu = len(found["latency"].get("200", ())) / used * (seconds + 2) / seconds  # of which 2 s settle
     name = f"overload, {factor:g} times capacity for {seconds:g} s"
     sent = (found["offered"] - found["unsent"]) / found["seconds"]
     subject.found |= {
         f"{name}: requests of {BATCH} rows": f"{found['offered'] / found['seconds']:,.0f}/s, "
         f"{sent:,.0f}/s on {connections} connections",
         f"{name}: answered": f"{BATCH * good:,.0f} rows/s, {good / peak:.0%} of peak (per CPU second: "
-        f"{len(found['latency'].get('200', ())) / used * share / per_cpu:.0%})",
+        f"{answers_per_cpu / per_cpu:.0%})",
         f"{name}: refused, p50 / p99": f"{len(refused) / found['seconds']:,.0f}/s, {percentiles(refused)}",
         f"{name}: of this, delay of the load generator": percentiles(found["lag"]),
         f"{name}: other answers, lost connections": f"{others}, {found['lost']}",

@@ -9,6 +9,7 @@ import textwrap
 import warnings
 
 import numba
+import numpy as np
 import pytest
 from numba import types
 
@@ -131,3 +132,22 @@ def test_a_compilation_that_is_disturbed_gives_a_kernel_that_works(tmp_path):
         assert ended.returncode == 0, ended.stderr
         told.append((ended.stdout.strip(), "KeyboardInterrupt" in ended.stderr))
     assert told == [("[3, 6, 9, 12] 1 Counter()", True), ("15 Counter()", False)]
+
+
+@compiled.kernel
+def both(a, b):
+    return compiled_larger(a, b), compiled_smaller(a, b)
+
+
+compiled_larger, compiled_smaller = compiled.larger, compiled.smaller
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [(1, 2), (2, 1), (-3, 2), (1.5, 1), (np.float32(0.5), np.float32(-0.5)), (np.uint32(7), np.uint32(2**31 + 1)),
+     (np.nan, 1.0), (1.0, np.nan), (0.0, -0.0)],
+)  # fmt: skip
+def test_larger_and_smaller_are_max_and_min(a, b):
+    found, expected = both(a, b), (max(a, b), min(a, b))
+    np.testing.assert_array_equal(found, expected)
+    assert [np.signbit(value) for value in found] == [np.signbit(value) for value in expected]

@@ -17,7 +17,7 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8"), str(path)) for path i
 
 # Data flows one way; what is not listed may not be imported. Everyone may import errors, the command line anything.
 MAY_IMPORT = {
-    "serve": {"methods", "metrics", "store", "folder", "matrix", "hybrid", "__init__"},
+    "serve": {"methods", "metrics", "models", "store", "training", "folder", "matrix", "hybrid", "__init__"},
     "tuning": {"methods", "data", "metrics", "matrix", "hybrid"},
     "report": {"metrics"},
     "methods": {
@@ -48,6 +48,7 @@ MAY_IMPORT = {
 }
 FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel"}
+EVERYWHERE = {"larger", "smaller"}  # intrinsics of compiled.py
 UNSAFE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle", "torch"}
 
 
@@ -205,9 +206,13 @@ def test_no_error_is_swallowed_unseen(path):
 
 @pytest.mark.parametrize("path", WITH_KERNELS, ids=module_name)
 def test_a_kernel_uses_nothing_of_another_file(path):
-    """Numba's disk cache does not see edits in other files: code and constants of a kernel stand beside it."""
+    """Numba's disk cache does not see edits in other files: code and constants of a kernel stand beside it.
+
+    The intrinsics of compiled.py are excepted, because what they mean does not change.
+    """
     compiled = set(marked(path, *DECORATORS, "intrinsic"))
-    foreign = {bound for module, _, bound in imports(path) if module.partition(".")[0] == "longtail"} - DECORATORS
+    foreign = {bound for module, _, bound in imports(path) if module.partition(".")[0] == "longtail"}
+    foreign -= DECORATORS | EVERYWHERE
     for module, name, _ in imports(path):
         assert name not in KERNELS.get(module, set()), f"{name} is a kernel of {module}"
     for name, function in kernels(path).items():
@@ -218,7 +223,8 @@ def test_a_kernel_uses_nothing_of_another_file(path):
             for node in ast.walk(function)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id)
         }
-        assert called <= compiled, f"{name} calls {sorted(called - compiled)}, which is no kernel of this file"
+        strange = called - compiled - EVERYWHERE
+        assert not strange, f"{name} calls {sorted(strange)}, which is no kernel of this file"
 
 
 def test_every_kernel_has_a_twin():

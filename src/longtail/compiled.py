@@ -114,6 +114,36 @@ def intrinsic(function: Callable[..., Any]) -> Any:
     return Intrinsic(function)
 
 
+@intrinsic
+def larger(typing_context: Any, a: Any, b: Any) -> Any:
+    """max(a, b) of two numbers. Numba compiles its own `max` again at every use, which takes a tenth of a second.
+
+    Slices such as `a[:] = b` take longer still, so kernels have loops instead.
+    """
+    return _chosen(typing_context.unify_types(a, b), ">")
+
+
+@intrinsic
+def smaller(typing_context: Any, a: Any, b: Any) -> Any:
+    """min(a, b) of two numbers, see `larger`."""
+    return _chosen(typing_context.unify_types(a, b), "<")
+
+
+def _chosen(kind: Any, comparison: str) -> Any:
+    """What an intrinsic returns that takes two numbers of this kind, a and b, and gives b if `b comparison a`, else
+    a."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        a, b = args
+        if isinstance(kind, types.Float):
+            better = builder.fcmp_ordered(comparison, b, a)
+        else:
+            better = (builder.icmp_signed if kind.signed else builder.icmp_unsigned)(comparison, b, a)
+        return builder.select(better, b, a)
+
+    return kind(kind, kind), generate
+
+
 class _Later:
     """A module that is imported when it is first used."""
 

@@ -144,6 +144,19 @@ def csv_of(page, name, content):
     page.set_input_files("#file", {"name": name, "mimeType": "text/plain", "buffer": content.encode()})
 
 
+@pytest.mark.parametrize("model", ["other", "vectors"])
+def test_models_without_a_card_have_all_views(visit, model):
+    page = visit("#labels")
+    page.locator("select").first.select_option(model)
+    page.locator("button.row").first.click()
+    page.wait_for_selector(".detail .words")
+    assert page.locator("#label-sort option").all_inner_texts() == ["By name"]
+    assert page.locator("[data-band]").count() == 0
+    page.goto(page.url.partition("#")[0] + "#model")
+    page.wait_for_selector("text=Ask this model from a program")
+    assert page.locator("h2", has_text="Parameters").count() == 0  # these models were made by hand
+
+
 def test_a_file_becomes_predictions(visit, tmp_path):
     page = visit("#files")
     rows = "".join(f'{i},"rash, number {i}","=x"\n' for i in range(150))

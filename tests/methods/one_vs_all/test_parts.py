@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import longtail as lt
 from longtail.errors import InputError
+from longtail.hybrid import split
 from longtail.methods.one_vs_all.parts import FIGURES, WeightStack, merged, part_of, weights_of
 from longtail.methods.problem import Block, Part
 from longtail.models import LinearModel, ShardedModel
@@ -126,8 +127,9 @@ def test_parts_from_disk_in_any_order_make_the_model_of_fit(tmp_path, params):
     Y = sp.csr_array(sp.hstack([Y, Y[:, :5]]))  # the last five are twins
     expected = lt.OneVsAll(block_size=7, n_jobs=1, **params).fit(X, Y).model_.all_weights()
     parts = []
-    for block in problem_of(X, Y, block_size=7, **params).blocks():
-        problem = problem_of(X, Y, block_size=7, **params)  # another process makes its own
+    rows = split(X)  # as `fit` does
+    for block in problem_of(rows, Y, block_size=7, **params).blocks():
+        problem = problem_of(rows, Y, block_size=7, **params)  # another process makes its own
         parts.append(through_disk(problem.solve(block, Work()), tmp_path))
     assert len(parts) >= 5
     for order in (range(len(parts)), reversed(range(len(parts))), np.random.default_rng(0).permutation(len(parts))):

@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from longtail.compiled import kernel, reordering_kernel
+from longtail.compiled import kernel, larger, reordering_kernel, smaller
 
 DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
@@ -152,8 +152,8 @@ def descend(b, X, C, tol, lanes, scratch, w):
                 continue
             a += 1
             violation += G * G * 0.5 / half
-            worst = max(worst, abs(G))
-            change = max(-G * step[r], -alpha[r])
+            worst = larger(worst, abs(G))
+            change = larger(-G * step[r], -alpha[r])
             if change != 0.0:
                 alpha[r] += change
                 if alpha[r] < 0.0:
@@ -163,7 +163,7 @@ def descend(b, X, C, tol, lanes, scratch, w):
                 add_dense(dense, rows[r], np.float32(y * change), w_dense)
                 bias_weight += y * change * bias
         limit = worst if worst > 0.0 else np.inf
-        if violation <= tol * max(D, 1e-300):
+        if violation <= tol * larger(D, 1e-300):
             if n_active == n_rows:
                 break
             n_active, limit = n_rows, np.inf  # the rows that left are checked before the lane is done
@@ -183,8 +183,14 @@ def positive_loss(b, X, lanes, scratch, w):
         z = row_dot(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], w) + offset
         if len(scratch.w_dense) > 0:
             z += dense_dot(X.dense, rows[r], scratch.w_dense)
-        total += max(0.0, 1.0 - z) ** 2
+        total += larger(0.0, 1.0 - z) ** 2
     return total
+
+
+@kernel
+def clear(w):
+    for f in range(len(w)):
+        w[f] = 0.0
 
 
 @kernel
@@ -205,9 +211,9 @@ def positive_mean(X, positives, scratch):
     Returns the number of these features.
     """
     slot, features, w = scratch.slot, scratch.features, scratch.w
-    share = np.float32(1.0 / max(len(positives), 1))
+    share = np.float32(1.0 / larger(len(positives), 1))
     count = np.uint32(0)
-    scratch.w_dense[:] = 0.0
+    clear(scratch.w_dense)
     for a in range(len(positives)):
         i = positives[a]
         add_dense(X.dense, i, share, scratch.w_dense)
@@ -240,7 +246,7 @@ def guess(X, first, positives, scratch):
     p is the mean of the positives, as `positive_mean` writes it. Without `separate` p has no part in the scores.
     """
     if not first.separate:
-        scratch.w_dense[:] = 0.0
+        clear(scratch.w_dense)
         return 0.0, 1.0, np.int64(0)
     count, mp = positive_mean(X, positives, scratch), 0.0
     for a in range(len(positives)):
@@ -375,7 +381,7 @@ def solve_lane(b, X, rule, lanes, scratch):
     The primal point is the weights as the panel holds them, so |w|^2 and all losses are taken from these.
     """
     n, n_rows = len(lanes.member), lanes.n_rows[b]
-    lanes.want[b] = min(max(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
+    lanes.want[b] = smaller(larger(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
     lanes.need[b] = n_rows + lanes.want[b]
     if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
         return MORE_ROWS
@@ -387,13 +393,13 @@ def solve_lane(b, X, rule, lanes, scratch):
         return MORE_ENTRIES
     count = gather(X, rows, n_rows, scratch)
     w = scratch.w[:count]
-    w[:] = 0.0
-    scratch.w_dense[:] = 0.0
+    clear(w)
+    clear(scratch.w_dense)
     descend(b, X, rule.C, rule.tol * inner_tolerance(lanes.rounds[b]), lanes, scratch, w)
     lanes.norm[b] = fill_lane(b, lanes, scratch, count, np.float32(1.0)) + lanes.bias_weight[b] ** 2
     lanes.positive_loss[b] = positive_loss(b, X, lanes, scratch, w)
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lanes.bias_weight[b]
-    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * max(lanes.dual[b], 0.0) / (rule.C * n))
+    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * larger(lanes.dual[b], 0.0) / (rule.C * n))
     lanes.phase[b] = TO_CHECK
     return DONE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, larger
 
 N_BINS = 512  # of the histogram of scores that finds the best rows
 FOUND_SHARE = 0.5  # of the rows wanted: a label for which fewer are found takes a pass to find the others
@@ -15,7 +15,7 @@ THRESHOLD_FACTOR = 1.25  # by which the threshold grows until the features above
 def rare_mean(X, index, own, scratch):
     """Write the mean of these rows on rare features to scratch.mean, and the features; returns how many these are."""
     slot, features, mean = scratch.slot, scratch.features, scratch.mean
-    first, share = np.uint32(index.first), np.float32(1.0 / max(len(own), 1))
+    first, share = np.uint32(index.first), np.float32(1.0 / larger(len(own), 1))
     count = np.uint32(0)
     for a in range(len(own)):
         for p in range(X.indptr[own[a]], X.indptr[own[a] + np.uint32(1)]):
@@ -48,10 +48,11 @@ def affordable_threshold(index, count, scratch):
     """The first of a rising sequence of thresholds for which the features above it fit the budget."""
     largest = np.float32(0.0)
     for f in range(count):
-        largest = max(largest, abs(scratch.mean[f]))
+        largest = larger(largest, abs(scratch.mean[f]))
     threshold = np.float32(0.0)
     while postings_above(index, count, threshold, scratch) > index.budget:
-        threshold = max(np.float32(0.02) * largest, np.float32(THRESHOLD_FACTOR) * threshold, np.float32(1e-30))
+        threshold = larger(np.float32(0.02) * largest, np.float32(THRESHOLD_FACTOR) * threshold)
+        threshold = larger(threshold, np.float32(1e-30))
     return threshold
 
 
@@ -85,9 +86,10 @@ def take_best(k, wanted, scratch, out):
     scores, touched, bins = scratch.scores, scratch.touched, scratch.bins
     largest = np.float32(0.0)
     for c in range(k):
-        largest = max(largest, scores[touched[c]])
-    scale = np.float32(N_BINS - 1) / max(largest, np.float32(1e-30))
-    bins[:] = 0
+        largest = larger(largest, scores[touched[c]])
+    scale = np.float32(N_BINS - 1) / larger(largest, np.float32(1e-30))
+    for b in range(N_BINS):
+        bins[b] = 0
     for c in range(k):
         if scores[touched[c]] > 0.0:
             bins[np.int64(scores[touched[c]] * scale)] += 1

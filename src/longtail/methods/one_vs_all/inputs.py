@@ -51,11 +51,18 @@ class LabelRows(NamedTuple):
         return np.diff(self.indptr.view(np.int64))
 
 
+def as_dense(X: Features) -> Features:
+    """Return X as a dense array if every entry is stored, as in embeddings that were read from a file."""
+    if isinstance(X, np.ndarray | HybridRows) or X.nnz < X.shape[0] * X.shape[1]:
+        return X
+    return X.data.reshape(X.shape)
+
+
 def samples(X: Features, bias: float, *, by_frequency: bool = False) -> tuple[Samples, np.ndarray]:
     """X for kernels, and the column of X of every feature, including the bias feature.
 
     Sparse features are numbered as the columns, or by falling frequency, with the most frequent feature of each row
-    first. The features of dense columns follow. A sparse matrix that stores every entry counts as dense.
+    first. The features of dense columns follow.
     """
     sparse, dense, dense_columns = _parts(X)
     is_sparse = np.ones(X.shape[1], bool)
@@ -77,9 +84,8 @@ def _parts(X: Features) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
     if isinstance(X, HybridRows):
         return X.sparse, X.dense, X.columns
     n, d = X.shape
-    if isinstance(X, np.ndarray) or X.nnz == n * d:
-        dense = X if isinstance(X, np.ndarray) else X.data.reshape(n, d)
-        return sp.csr_array((n, d), dtype=np.float32), dense, np.arange(d)
+    if isinstance(X, np.ndarray):
+        return sp.csr_array((n, d), dtype=np.float32), X, np.arange(d)
     return X, np.zeros((n, 0), np.float32), np.arange(0)
 
 
@@ -158,6 +164,7 @@ class OneVsAllData:
         bias: float,
         extras: Extras = NO_EXTRAS,
     ) -> None:
+        X = as_dense(X)
         self.n_samples, self.n_features = int(X.shape[0]), int(X.shape[1])
         self.n_labels = int(Y.shape[1])
         self.positives = label_rows(Y, positive_weight)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, larger
 
 DONE, MORE_ROWS = 0, 1  # as in dual_kernels.py; a test compares them
 EMPTY, TO_SOLVE = 0, 2
@@ -28,14 +28,14 @@ def resume_lane(b, positives, rows, signed, lanes):
         while r < len(rows) and rows[r] < i:
             r += 1
         known = r < len(rows) and rows[r] == i
-        lanes.rows[at], lanes.alpha[at] = i, max(signed[r], np.float32(0.0)) if known else 0.0
+        lanes.rows[at], lanes.alpha[at] = i, larger(signed[r], np.float32(0.0)) if known else 0.0
         lanes.positive[i] |= mine
         lanes.member[i] |= mine
         at += 1
     for r in range(len(rows)):
         i = rows[r]
         if not lanes.member[i] & mine:
-            lanes.rows[at], lanes.alpha[at] = i, max(-signed[r], np.float32(0.0))
+            lanes.rows[at], lanes.alpha[at] = i, larger(-signed[r], np.float32(0.0))
             lanes.member[i] |= mine
             at += 1
     lanes.n_rows[b], lanes.n_positive[b] = at - lanes.first[b], len(positives)

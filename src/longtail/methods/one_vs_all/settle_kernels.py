@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, larger
 
 EMPTY, TO_SOLVE, TO_CHECK = 0, 2, 3  # as in dual_kernels.py; a test compares them
 SOLVED, GAVE_UP = 0, 1
@@ -90,7 +90,7 @@ def settle(rule, cursor, lanes, out):
     for b in range(len(lanes.phase)):
         if lanes.phase[b] == TO_CHECK:
             P = 0.5 * lanes.norm[b] + rule.C * lanes.loss[b] + lanes.cost[b] * lanes.positive_loss[b]
-            gap = max(P - lanes.dual[b], 0.0) + ROUNDING * P
+            gap = larger(P - lanes.dual[b], 0.0) + ROUNDING * P
             solved = gap <= rule.tol * P and np.inf > P  # NaN and infinity are no solutions
             if solved or lanes.rounds[b] == MAX_ROUNDS:
                 close_lane(b, P, gap, solved, rule.prune, lanes, out, cursor[1])

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from longtail.compiled import kernel
+from longtail.compiled import kernel, smaller
 
 LABEL_LANES = 32  # labels that share a pass over X
 DENSE_ROWS = 2  # dense rows scored together
@@ -199,7 +199,8 @@ def dense_scores(typing_context, dense, rows, panel, out):
 @kernel
 def smallest_of_best(values, count, keep, scratch):
     """The `keep`-th largest of values[:count] (quickselect)."""
-    scratch[:count] = values[:count]
+    for c in range(count):
+        scratch[c] = values[c]
     low, high = 0, count - 1
     wanted = count - keep
     while low < high:
@@ -262,15 +263,15 @@ def verify(X, base, lanes, values, ahead):
     slack = np.empty(LABEL_LANES, np.float32)
     offset = np.empty(LABEL_LANES, np.float32)
     rows, products = np.empty(DENSE_ROWS, np.uint64), np.empty((DENSE_ROWS, LABEL_LANES), np.float32)
-    lanes.loss[:] = 0.0
-    lanes.n_found[:] = 0
     n = len(base)
-    offset[:] = lanes.offset
+    for b in range(LABEL_LANES):
+        lanes.loss[b], lanes.n_found[b] = 0.0, 0
+        offset[b] = lanes.offset[b]
     for i in range(n):
         if X.dense.shape[1] > 0:
             if i % DENSE_ROWS == 0:
                 for r in range(DENSE_ROWS):
-                    rows[r] = min(i + r, n - 1)
+                    rows[r] = smaller(i + r, n - 1)
                 dense_scores(X.dense, rows, lanes.dense_panel, products)
             for b in range(LABEL_LANES):
                 offset[b] = lanes.offset[b] + products[i % DENSE_ROWS, b]

@@ -31,7 +31,7 @@ export function cardView({ model, details }) {
         details.frequency_curve && h("section", { class: "card" }, h("h2", {}, "How often labels occur"), frequencies(details.frequency_curve, details.bands)),
         details.reliability && h("section", { class: "card" }, h("h2", {}, "How far probabilities can be trusted"), reliability(details.reliability)),
         h("section", { class: "card" }, h("h2", {}, "Training"), facts(details.training_facts)),
-        h("section", { class: "card" }, h("h2", {}, "Parameters"), facts(Object.fromEntries(Object.entries(details.parameters).map(([name, value]) => [name, String(value ?? "none")]))))),
+        Object.keys(details.parameters).length > 0 && h("section", { class: "card" }, h("h2", {}, "Parameters"), facts(Object.fromEntries(Object.entries(details.parameters).map(([name, value]) => [name, String(value ?? "none")]))))),
       h("section", { class: "card spaced" }, h("h2", {}, "Ask this model from a program"), usage(model, details)),
     ],
   };

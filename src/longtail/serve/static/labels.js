@@ -9,7 +9,7 @@ const BANDS = [["", "all"], ["head", "frequent"], ["torso", "medium"], ["tail", 
 export function labelsView({ model, details, label }) {
   const search = h("input", { type: "search", id: "label-search", placeholder: "Name or title", autocomplete: "off", spellcheck: "false" });
   const sort = h("select", { id: "label-sort", "aria-label": "Order" },
-    h("option", { value: "frequency" }, "Most frequent"), h("option", { value: "name" }, "By name"),
+    details.bands && h("option", { value: "frequency" }, "Most frequent"), h("option", { value: "name" }, "By name"),
     details.metrics && h("option", { value: "quality" }, "Best found"));
   const total = h("p", { class: "soft small numbers", role: "status" });
   const list = h("ul", { class: "rows" });
@@ -20,7 +20,7 @@ export function labelsView({ model, details, label }) {
   let shown = 0;
   let chosen = null;
 
-  const chips = h("ul", { class: "chips", "aria-label": "Frequency" }, BANDS.map(([key, name]) => h("li", {},
+  const chips = details.bands && h("ul", { class: "chips", "aria-label": "Frequency" }, BANDS.map(([key, name]) => h("li", {},
     h("button", { class: "chip", type: "button", "data-band": key, "aria-pressed": String(key === band), onclick: () => choose(key) },
       key && h("i", { class: `dot ${key}` }), key ? " " : "",
       key ? `${name} ${count(details.bands[key])}` : `${name} ${count(details.labels)}`))));
@@ -86,7 +86,7 @@ export function labelsView({ model, details, label }) {
         h("section", { class: "card", "aria-label": "All labels" },
           h("div", { class: "filters" },
             h("div", {}, h("label", { class: "hidden", for: "label-search" }, "Search labels"), search), sort),
-          details.bands && chips, list, h("p", { class: "buttons" }, more)),
+          chips, list, h("p", { class: "buttons" }, more)),
         detail),
     ],
   };

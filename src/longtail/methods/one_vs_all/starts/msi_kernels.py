@@ -32,7 +32,8 @@ def mean_separating(X, positives, labels, x_mean, s, t, out):
     for b in range(len(out)):
         own = positives.rows[positives.indptr[labels[b]] : positives.indptr[labels[b] + 1]]
         w, count = out[b], len(own)
-        w[:] = 0.0
+        for j in range(D):
+            w[j] = 0.0
         if count == 0:
             continue
         for a in range(count):  # w holds p for now
