@@ -53,6 +53,16 @@ def test_a_model_of_texts_needs_their_embeddings_at_prediction_too(files):
     assert not again.model_.takes_texts
 
 
+def test_an_update_needs_rows_with_their_embeddings(files):
+    data = lt.read(files / "train.jsonl", dense=files / "train.npy")
+    clf = lt.OneVsAll().fit(data)
+    with pytest.raises(InputError, match="pass rows in place of a Dataset"):
+        clf.update(data)
+    before = clf.model_.all_weights()
+    clf.update(clf.model_.text_features.transform(TEXTS, VECTORS), LABELS)
+    assert (clf.model_.all_weights() != before).nnz == 0
+
+
 def test_vectors_are_used_as_they_are_and_stay_on_disk(tmp_path):
     rows = ["3 5 2", "0 0:1 4:2", "1 1:1", "0,1 2:3"]
     (tmp_path / "train.txt").write_text("\n".join(rows) + "\n")

@@ -187,7 +187,7 @@ class TextPipeline:
         learner, found = self._learner(), Counts()
         dense, vectors = self._dense_part(given, len(texts)), []
         if dense is not None and given is not None:
-            vectors = [dense.learn(given)]
+            vectors = [dense.learn(np.asarray(given, np.float32))]
         for block in blocks(texts):
             part = learner.add(block)
             own = None if dense is None or given is not None else dense.learn(dense.encoder.encode(block))

@@ -233,6 +233,11 @@ class Updating:
                 raise InputError("update got a Dataset and y; a Dataset has its own labels, so pass it alone")
             y, names = X.Y, X.label_names
             if X.texts is not None and self.model_.text_features is not None:
+                if not self.model_.takes_texts:
+                    raise InputError(
+                        "the model was trained with embeddings that were computed elsewhere; pass rows in place of a "
+                        "Dataset: model_.text_features.transform(texts, embeddings)"
+                    )
                 X = X.texts
             elif X.n_features < self.model_.n_features:
                 X = widened(X.X, self.model_.n_features)

@@ -28,13 +28,13 @@ class GivenVectors(Encoder):
         )
 
     def check(self, vectors: np.ndarray, n_texts: int) -> np.ndarray:
-        """Return the vectors of `n_texts` texts as they are. Raise InputError if they do not fit."""
+        """Return the vectors of `n_texts` texts in float32. Raise InputError if they do not fit."""
         if vectors.shape != (n_texts, self.n_dims):
             raise InputError(
                 f"the embeddings have shape {vectors.shape}, but {n_texts} texts with {self.n_dims} numbers each are "
                 "needed"
             )
-        return vectors
+        return np.asarray(vectors, np.float32)
 
     def to_arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return {}, {"kind": self.kind, "n_dims": self.n_dims}
