@@ -72,6 +72,14 @@ def test_only_hits_or_none_give_a_constant(share):
     assert abs(p[0, 0] - share) < 0.01
 
 
+def test_a_frequency_that_is_the_same_for_all_labels_has_no_coefficient():
+    held_out, _, _ = sample(400)
+    equal = HeldOut(held_out.top, held_out.hit, np.full_like(held_out.frequency, 7), held_out.positives)
+    found = fit_calibrator(equal, np.full(N_LABELS, 7), 1000, log_scores=False).coefficients
+    assert found.frequency == 0
+    assert found.margin > 0
+
+
 def test_a_frequency_that_lowers_precision_is_not_used():
     held_out, counts, _ = sample(400)
     first = np.zeros(held_out.hit.shape, bool)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from longtail.calibration import HeldOut, choose
 from longtail.calibration.targets import reached
 from longtail.errors import InputError
+from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
 
 N_LABELS = 8
@@ -127,3 +128,22 @@ def test_what_thresholds_reach():
         "f1": pytest.approx(0.4),
         "labels_per_row": 1.0,
     }
+
+
+def test_figures_of_a_single_label_and_of_none():
+    """One row with candidates of which one is returned, and it is right; then nothing is returned."""
+    p = np.float32([[0.9, 0.2]])
+    rows = HeldOut(TopK(np.int32([[3, 1]]), p, p), np.array([[True, False]]), COUNTS[[[3, 1]]], np.eye(8, dtype=int)[3])
+    single = {"precision": 1.0, "recall": 1.0, "f1": 1.0, "labels_per_row": 1.0}
+    assert reached(choose("micro-f1", "micro-f1", {}, rows, COUNTS), rows) == single
+    none = Thresholds("fixed", np.array(0.95, np.float32))
+    assert set(reached(none, rows).values()) == {0.0}
+
+
+def test_a_recall_that_cannot_be_reached_tells_what_can():
+    p = np.float32([[0.9, 0.2], [0.8, 0.1]])
+    labels = np.int32([[3, 1], [2, 0]])
+    hit = np.array([[True, False], [False, True]])
+    rows = HeldOut(TopK(labels, p, p), hit, COUNTS[labels], np.array([1, 1, 0, 1, 1, 0, 0, 0]))
+    with pytest.raises(InputError, match=r"recall of at least 0.9 on these rows; the 2 candidates of a row have 0.5$"):
+        choose("recall", "recall", {"at_least": 0.9}, rows, COUNTS)

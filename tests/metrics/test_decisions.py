@@ -41,6 +41,12 @@ def test_nothing_predicted_and_nothing_true():
     assert metrics.set_metrics(truth, truth)["micro-F1"] == 1.0
 
 
+def test_a_label_that_is_only_predicted_counts_in_the_macro_average_and_one_of_neither_does_not():
+    truth, found = np.array([[1, 0, 0], [1, 0, 0]]), np.array([[1, 1, 0], [1, 0, 0]])
+    assert metrics.set_metrics(sp.csr_array(truth), sp.csr_array(found))["macro-F1"] == 0.5
+    assert metrics.set_metrics(sp.csr_array(found), sp.csr_array(truth))["macro-F1"] == 0.5
+
+
 def test_shapes_must_agree():
     with pytest.raises(InputError, match="shape"):
         metrics.set_metrics(sp.csr_array((4, 3), dtype=int), sp.csr_array((4, 2), dtype=int))

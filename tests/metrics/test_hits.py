@@ -85,6 +85,7 @@ def test_restriction_keeps_rows_with_a_chosen_label_and_all_predictions():
 @pytest.mark.parametrize(
     ("top", "k", "message"),
     [
+        (LABELS[:1], None, "top has 1 rows, but Y has 3"),
         (LABELS[:2], None, "top has 2 rows, but Y has 3"),
         ([[0, 4], [0, 1], [0, 1]], None, "label id 4, but the 4 columns of Y count from 0"),
         ([[0, -1], [0, 1], [0, 1]], None, "label id -1"),

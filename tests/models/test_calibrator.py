@@ -121,6 +121,7 @@ def test_equal_probabilities_rank_by_score():
     ],
 )
 def test_what_a_calibrator_refuses(fields, message):
+    assert calibrator(depth=1, values=np.linspace(0, 1, 7)).depth == 1
     with pytest.raises(InputError, match=message):
         calibrator(**fields)
 
