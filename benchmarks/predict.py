@@ -3,9 +3,11 @@
     python benchmarks/predict.py                            the ICD-10-CM corpus of the demo, trained here
     python benchmarks/predict.py MODEL DATA                 a saved model, and the rows of a data file
 
-`plain` and `longtail` are microseconds of wall clock per row, the minimum of several runs that take turns; both must
-give the same labels and scores, or the run fails. `batch` hands over all rows at once, `single` one row per call, as a
-service does. `by estimate` is the share of the rows that did not take the lists alone (models/index_kernels.py).
+`plain`, `float32`, `half` and `8-bit` are microseconds of wall clock per row, the minimum of several runs that take
+turns: the lists alone, a trained model, and the model saved with these weights and loaded. All but `8-bit`, and `half`
+where it loses something, must give the same labels and scores, or the run fails. `batch` hands over all rows at once,
+`single` one row per call, as a service does. `by estimate` is the share of rows for which `float32` did not take the
+lists alone (models/index_kernels.py). The sizes are those of the whole model folders.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import argparse
 import dataclasses
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,24 +27,38 @@ import numpy as np
 import longtail as lt
 from longtail.models import LinearModel
 from longtail.models import index_kernels as kernels
+from longtail.models.compact import FORMS
 
 FIGURES = {
     "k": "{}",
     "rows": "{}",
     "threads": "{}",
     "plain": "{:.1f}",
-    "longtail": "{:.1f}",
-    "ratio": "{:.2f}",
+    "float32": "{:.1f}",
+    "half": "{:.1f}",
+    "8-bit": "{:.1f}",
     "by estimate": "{:.3f}",
 }
 SINGLE_ROWS = 200
 
 
-def corpus() -> tuple[LinearModel, Any]:
+def corpus() -> tuple[Any, Any]:
     from longtail.data import icd10
 
     train, test, _ = icd10.datasets()
-    return lt.OneVsAll().fit(train).model_, test.X
+    return lt.OneVsAll().fit(train), test.X
+
+
+def saved_forms(clf: Any) -> tuple[dict[str, Any], dict[str, float]]:
+    """The model in every form, saved and loaded, and the megabytes of the folders."""
+    models, sizes = {}, {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for form in FORMS:
+            root = Path(scratch) / form
+            clf.save(root, weights=form)
+            sizes[f"{form} MB"] = sum(file.stat().st_size for file in root.iterdir()) / 1e6
+            models[form] = lt.load(root).model_
+    return models, sizes
 
 
 def plain_twin(model: LinearModel) -> LinearModel:
@@ -63,20 +80,24 @@ def by_estimate(model: LinearModel, X: Any, k: int) -> float:
     return kernels.top_rows(model.index.rows(X), model.index, *model.index._buffers(X), *out) / max(1, X.shape[0])
 
 
-def measure(model: LinearModel, X: Any, k: int, mode: str, threads: int, runs: int) -> dict[str, Any]:
+def measure(models: dict[str, Any], X: Any, k: int, mode: str, threads: int, runs: int) -> dict[str, Any]:
     """One line of the table."""
     blocks = [X] if mode == "batch" else [X[[i]] for i in range(min(SINGLE_ROWS, X.shape[0]))]
-    twin, n = plain_twin(model), sum(block.shape[0] for block in blocks)
+    n = sum(block.shape[0] for block in blocks)
+    exact = {name: one for name, one in models.items() if name in ("plain", "float32")}
+    if (models["half"].W != models["float32"].W).nnz == 0:
+        exact["half"] = models["half"]
     for block in blocks:
-        ours, theirs = (one.predict_topk(block, k, n_jobs=threads) for one in (model, twin))
-        if ours.labels.tobytes() != theirs.labels.tobytes() or ours.scores.tobytes() != theirs.scores.tobytes():
-            raise SystemExit(f"k={k}, {mode}: the two answers differ")
-    times: dict[str, list[float]] = {"plain": [], "longtail": []}
+        answers = [one.predict_topk(block, k, n_jobs=threads) for one in exact.values()]
+        if len({(each.labels.tobytes(), each.scores.tobytes()) for each in answers}) > 1:
+            raise SystemExit(f"k={k}, {mode}: the answers differ")
+    times: dict[str, list[float]] = {name: [] for name in models}
     for _ in range(runs):
-        for name, one in (("plain", twin), ("longtail", model)):
+        for name, one in models.items():
             times[name].append(seconds(lambda m=one: [m.predict_topk(block, k, n_jobs=threads) for block in blocks]))
-    plain, ours = (1e6 * min(times[name]) / n for name in ("plain", "longtail"))
-    return dict(zip(FIGURES, (k, mode, threads, plain, ours, plain / ours, by_estimate(model, X[:n], k)), strict=True))
+    taken = {name: 1e6 * min(each) / n for name, each in times.items()}
+    share = by_estimate(models["float32"], X[:n], k)
+    return {"k": k, "rows": mode, "threads": threads, **taken, "by estimate": share}
 
 
 def resident(field: str) -> float:
@@ -119,15 +140,20 @@ def main() -> None:
     if (options.model is None) != (options.data is None):
         parser.error("give both a model folder and a data file, or neither")
     if options.model:
-        model, X = lt.load(options.model).model_, lt.read(options.data).X
+        clf, X = lt.load(options.model), lt.read(options.data).X
     else:
-        model, X = corpus()
+        clf, X = corpus()
     tiny = lt.OneVsAll(n_jobs=1).fit(np.eye(3), [0, 1, 2])
     tiny.predict_topk(np.eye(3), k=1)  # compiles
     X = X[: options.rows]
-    sizes = memory(model)
+    models, folders = saved_forms(clf)
+    model = models["float32"]
+    sizes = {**folders, **memory(model)}
+    models = {"plain": plain_twin(model), **models}
+    for one in models.values():
+        _ = one.index  # or else the first rows would be scored without kernels
     ways = [("batch", 1), ("batch", 2), ("single", 1)]
-    lines = [measure(model, X, k, mode, threads, options.runs) for k in options.ks for mode, threads in ways]
+    lines = [measure(models, X, k, mode, threads, options.runs) for k in options.ks for mode, threads in ways]
     sizes["peak RSS MB"] = resident("VmHWM")
     if options.json:
         sys.stdout.write(json.dumps({"sizes": sizes, "lines": lines}, indent=1) + "\n")

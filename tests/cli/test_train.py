@@ -202,3 +202,16 @@ def test_a_number_or_a_word_on_the_command_line(good, files, tmp_path):
         words = ("--method", "memoir", "--batch-size", size, "--max-iter", "1", "--force")
         good("train", files / "train.jsonl", tmp_path / "model", *words)
         assert lt.load(tmp_path / "model").batch_size == kept
+
+
+def test_weights_are_saved_in_the_form_that_is_asked_for(good, run, files, tmp_path):
+    data, model = files / "train.jsonl", tmp_path / "model"
+    good("train", data, model, "--save-weights", "8-bit")
+    assert lt.load(model).model_.form == "8-bit"
+    for words, form in (([], "8-bit"), (["--save-weights", "float32"], "float32")):
+        good("update", model, data, *words)
+        assert lt.load(model).model_.form == form
+    for words in (("train", data, tmp_path / "new"), ("update", model, data)):
+        result = run(*words, "--save-weights", "tiny")
+        assert result.exit_code == 2
+        assert "--save-weights takes float32, half, 8-bit, but got 'tiny'" in result.stderr

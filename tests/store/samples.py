@@ -11,7 +11,7 @@ from longtail.data import TextFeatures
 from longtail.models import HashedModel, LinearModel, Model, ShardedModel
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashing import Hashes
-from longtail.store import Provenance, write_model
+from longtail.store import Form, Provenance, write_model
 from longtail.training import Training
 
 TEXTS = ["red apple", "green apple", "red cherry"]
@@ -83,7 +83,7 @@ def sharded_model() -> ShardedModel:
 
 
 def save(root: Path, model: Model, *, index: bool | None = None) -> Path:
-    write_model(root, model, PROVENANCE, index=index)
+    write_model(root, model, PROVENANCE, form=Form(index=index))
     return root
 
 

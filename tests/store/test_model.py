@@ -23,7 +23,7 @@ from longtail.growth import Growth
 from longtail.models import LinearModel
 from longtail.models import index_kernels as kernels
 from longtail.models.dense import DenseWeights
-from longtail.store import Provenance, model_id, model_size, read_model, write_model
+from longtail.store import Form, Provenance, model_id, model_size, read_model, write_model
 from tests.data.test_embeddings import tokenizer_text
 from tests.store.samples import (
     PROVENANCE,
@@ -297,7 +297,7 @@ def test_the_document_lists_the_members_that_are_written(tmp_path):
     folders.append(save(tmp_path / "hybrid", hybrid_model()))
     folders += [save(tmp_path / f"encoder {number}", model) for number, model in enumerate(embedded_models())]
     remembered = Growth(np.zeros(2, np.uint64), np.zeros(plain_model().n_labels, np.uint64), np.empty(0, np.int64))
-    write_model(tmp_path / "grown", plain_model(), Provenance("one-vs-all", growth=remembered), index=True)
+    write_model(tmp_path / "grown", plain_model(), Provenance("one-vs-all", growth=remembered), form=Form(index=True))
     folders.append(tmp_path / "grown")
     for folder in folders:
         body = json.loads((folder / "model.json").read_bytes())

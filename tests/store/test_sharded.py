@@ -11,7 +11,7 @@ from longtail import folder
 from longtail.errors import ModelError
 from longtail.models import EnsembleModel, LinearModel, Rules, ShardedModel
 from longtail.models.sharded import divided
-from longtail.store import Shelf, index, index_size, model_id, model_size, read_model, verify_index
+from longtail.store import Shelf, index, index_size, linear, model_id, model_size, read_model, verify_index
 from tests.models.test_sharded import decisions, rows, whole
 from tests.store.forge import Forgery
 from tests.store.samples import PROVENANCE, indexed_model, save, sharded_model
@@ -68,7 +68,7 @@ def test_only_large_models_are_stored_with_it_unless_it_is_wanted(memory_path, m
         names[wanted] = {name for name in folder.contents(root, folder.MODEL)[1] if name.startswith("index_")}
     assert names[None] == names[False] == set()
     assert names[True] == {f"index_{name}" for name in index.TYPES}
-    monkeypatch.setattr(index, "STORED_FROM", model.n_weights)
+    monkeypatch.setattr(linear, "STORED_FROM", model.n_weights)
     assert len(folder.contents(save(memory_path / "large", model), folder.MODEL)[1]) == 3 + 2 + 10 + 6
 
 

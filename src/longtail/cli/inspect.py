@@ -85,6 +85,7 @@ def _of_labels(inner: LabelWeights) -> dict[str, Any]:
     per_label = inner.weights_per_label
     quantiles = np.percentile(per_label, QUANTILES).tolist()
     return {
+        "weight_type": inner.form,
         "shards": len(getattr(inner, "shards", [inner])),
         "all_weights": inner.n_labels * (inner.n_features + (inner.bias > 0)),
         "weights_per_label": dict(zip(map(str, QUANTILES), quantiles, strict=True)),
@@ -147,6 +148,7 @@ def _more_on_disk(about: dict[str, Any]) -> str:
 
 def _labels_for_people(about: dict[str, Any]) -> dict[str, Any]:
     return {
+        "weight type": about["weight_type"],
         "weights per label": ", ".join(f"{at}%: {value:,.0f}" for at, value in about["weights_per_label"].items()),
         "empty labels": about["labels_without_weights"],
     }

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier
     from longtail.methods.planning import Plan
 
+SaveWeights = Annotated[
+    str | None,
+    typer.Option(
+        "--save-weights",
+        metavar="FORM",
+        help="Save the weights of a linear model as float32, half (half precision) or 8-bit.",
+        show_default="half where nothing is lost, for large models",
+    ),
+]
 DEFAULT_METHOD = "one-vs-all"
 TOLD_SECONDS = 2.0  # the plan of a quicker fit is not worth a line
 
@@ -56,6 +65,7 @@ def train(
             show_default="512 MiB",
         ),
     ] = None,
+    save_weights: SaveWeights = None,
     force_memory: Annotated[
         bool, typer.Option("--force-memory", help="Train even if the memory will not be enough.")
     ] = False,
@@ -70,6 +80,7 @@ def train(
     The model keeps the names of labels and features and, for texts, the fitted text pipeline.
     """
     check_target(model, force=force)
+    check_weights(save_weights)
     check_run(run, model, workers)
     clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
@@ -92,7 +103,7 @@ def train(
             note(f"Finished blocks are kept in {run}; the same command goes on from there.")
         raise
     compiled = preparing.wall_seconds - compiled
-    save_seconds = save(clf, model)
+    save_seconds = save(clf, model, save_weights)
     write_card(model, train_Y=dataset.Y)
     from longtail import store
 
@@ -213,14 +224,22 @@ def check_run(run: str | None, model: str, workers: str) -> None:
         folder.check_target(root, folder.RUN)
 
 
-def save(clf: ExtremeClassifier, model: str) -> float:
+def check_weights(weights: str | None) -> None:
+    """Raise UsageError if there is no such form of weights."""
+    from longtail.models.compact import FORMS
+
+    if weights is not None and weights not in FORMS:
+        raise UsageError(f"--save-weights takes {', '.join(FORMS)}, but got {weights!r}")
+
+
+def save(clf: ExtremeClassifier, model: str, weights: str | None = None) -> float:
     """Save the model completely or not at all; returns the seconds that took."""
     from longtail import folder
 
     new = not os.path.exists(model)
     try:
         with step(f"Saving {model}") as saving:
-            clf.save(model)
+            clf.save(model, weights=weights)
     except BaseException:
         if new and not folder.holds(model, folder.MODEL):
             shutil.rmtree(model, ignore_errors=True)

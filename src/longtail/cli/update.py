@@ -10,7 +10,7 @@ from longtail.cli.card import write_card
 from longtail.cli.output import note, say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import Data, Json, Model, load_model, read_data
-from longtail.cli.train import check_target, save
+from longtail.cli.train import SaveWeights, check_target, check_weights, save
 from longtail.words import duration
 
 MUCH_UNKNOWN = 0.2  # share of unknown words from which a new text pipeline is advised
@@ -27,6 +27,7 @@ def update(
         str | None, typer.Option("--output", metavar="MODEL", help="Save here, and leave the old model as it is.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that --output holds.")] = False,
+    save_weights: SaveWeights = None,
     n_jobs: Annotated[int | None, typer.Option("--n-jobs", help="Number of threads. The default is all cores.")] = None,
     json: Json = False,
     *,
@@ -39,16 +40,20 @@ def update(
     without rows are retired. The text pipeline stays.
     """
     from longtail.methods.updating import in_columns
+    from longtail.models.compact_weights import EIGHT_BIT
 
     if output is not None:
         check_target(output, force=force)
+    check_weights(save_weights)
     clf = load_model(model)
+    if save_weights is None and getattr(clf.model_, "form", None) == EIGHT_BIT:
+        save_weights = EIGHT_BIT  # as before
     clf.set_params(n_jobs=n_jobs)
     dataset, _ = read_data(data, reading, labelled=True)
     with step("Updating", "%") as updating:
         clf.update(dataset, retire=[_name(clf, name) for name in retire or ()], progress=updating.share)
     target = model if output is None else output
-    save(clf, target)
+    save(clf, target, save_weights)
     names = dataset.label_names
     Y = dataset.Y if names is None else in_columns(dataset.Y, names, clf.classes_)
     write_card(target, train_Y=Y)

@@ -49,6 +49,8 @@ def _small_models(prediction: bool) -> Iterator[Any]:
     from longtail.data import TextFeatures
     from longtail.methods import METHODS, OneVsAll
     from longtail.models import LinearModel
+    from longtail.models.compact import compacted
+    from longtail.models.compact_weights import EIGHT_BIT, HALF
 
     texts, labels = list(SENTENCES), [["one"], ["two"], ["one", "two"]]
     with warnings.catch_warnings():
@@ -60,9 +62,12 @@ def _small_models(prediction: bool) -> Iterator[Any]:
             W = sp.csr_array(np.ones((2, features.n_features_out_ + 1), np.float32))
             clf.model_ = LinearModel(W, features.n_features_out_, 1.0, label_names=names, text_features=features)
             clf.classes_, clf.multiclass_, clf.n_features_in_ = names, False, features.n_features_out_
-            yield clf
         else:
-            yield OneVsAll(solver="newton").fit(texts, labels)
+            clf = OneVsAll(solver="newton").fit(texts, labels)
+        yield clf
+        for form in (HALF, EIGHT_BIT):
+            clf.model_ = compacted(clf.model_, form)
+            yield clf
         small = {"mach": {"n_buckets": 2, "n_repetitions": 2}}
         for name, method in METHODS.items():
             if not prediction or name == "mach":

@@ -403,16 +403,21 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
 
     # --- store -------------------------------------------------------------------------------------------------------
 
-    def save(self, folder: str | os.PathLike[str], *, index: bool | None = None) -> None:
+    def save(self, folder: str | os.PathLike[str], *, weights: str | None = None, index: bool | None = None) -> None:
         """Write the model to `folder`, replacing a model there in one step. `longtail.load` reads it back.
 
-        index : whether the index of a linear model is stored, too. It takes one to two times as much space as the
+        weights : the form of the weights of a linear model. "half" is half precision, in one compact form for all
+            purposes. "8-bit" is about half as large, and changes a weight by at most 1/254 of the largest weight of its
+            feature. "float32" is a plain matrix. None means "half" for models with a million weights or more, if half
+            precision holds their weights exactly; scores then have the same bits. Other models stay as they are.
+        index : whether the index of float32 weights is stored, too. It takes one to two times as much space as the
             weights. Processes that load the model then share it, and their first prediction does not have to make it.
-            None means that models with a million weights or more are stored with it.
+            None means that models with a million weights or more are stored with it. True or False without `weights`
+            means float32 weights.
         """
         check_is_fitted(self)
         provenance = store.Provenance(self.method, self._saved_params(), self.training_, self.growth_)
-        store.write_model(folder, self.model_, provenance, index=index)
+        store.write_model(folder, self.model_, provenance, form=store.Form(weights, index))
 
     def _saved_params(self) -> dict[str, Any]:
         """Return the parameters that describe the model. Parameters of the run and arrays are left out."""

@@ -2,6 +2,7 @@
 
 from longtail.models.base import Explanation, Model
 from longtail.models.calibrator import Calibrator
+from longtail.models.compact import CompactModel
 from longtail.models.ensemble import EnsembleModel
 from longtail.models.hashed import HashedModel
 from longtail.models.linear import LabelWeights, LinearModel
@@ -11,6 +12,7 @@ from longtail.models.thresholds import Thresholds
 
 __all__ = [
     "Calibrator",
+    "CompactModel",
     "EnsembleModel",
     "Explanation",
     "HashedModel",

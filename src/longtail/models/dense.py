@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from longtail.models.batch import Batch, PlainBatch
 from longtail.models.dense_kernels import PANEL_LABELS, add_products, pair_products
 from longtail.models.index import Base, InvertedIndex
 from longtail.topk import TopK
+
+if TYPE_CHECKING:
+    from longtail.models.compact import CompactIndex
 
 CHUNK_BYTES = 8 << 20  # products of the rows that are scored together
 
@@ -86,19 +90,19 @@ class HybridIndex:
     The product of the dense part is the base of a row's scores, and the inverted index adds the sparse part.
     """
 
-    sparse: InvertedIndex
+    sparse: InvertedIndex | CompactIndex
     dense: DenseWeights
 
     def top(self, X: HybridRows, k: int) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
-        found = [self.sparse.top(part.sparse, k, self._base(part)) for part in self._chunks(X)]
+        found = [self.sparse.top(part.sparse, k, self.base(part)) for part in self._chunks(X)]
         if len(found) == 1:
             return found[0]
         return TopK(np.concatenate([top.labels for top in found]), np.concatenate([top.scores for top in found]))
 
     def above(self, X: HybridRows, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
-        found = [self.sparse.above(part.sparse, threshold, self._base(part)) for part in self._chunks(X)]
+        found = [self.sparse.above(part.sparse, threshold, self.base(part)) for part in self._chunks(X)]
         counts = np.concatenate([np.diff(ends) for _, ends in found])
         return np.concatenate([labels for labels, _ in found]), np.concatenate([[0], np.cumsum(counts)])
 
@@ -118,7 +122,8 @@ class HybridIndex:
         size = max(2, CHUNK_BYTES // (4 * len(self.sparse.bias_scores) or 4))
         return [X] if X.shape[0] <= size else [X[start : start + size] for start in range(0, X.shape[0], size)]
 
-    def _base(self, X: HybridRows) -> Base:
+    def base(self, X: HybridRows) -> Base:
+        """The bias terms and the products of the dense part, and the largest of each row."""
         scores = np.empty((X.shape[0], len(self.sparse.bias_scores)), np.float32)
         peaks = np.empty(X.shape[0], np.float32)
         add_products(_rows(X), self.dense.panels, self.sparse.bias_scores, scores, peaks)

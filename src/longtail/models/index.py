@@ -78,6 +78,11 @@ class IndexRows(NamedTuple):
     base: np.ndarray  # (rows, width of codes) the terms of the scores that are not sparse; one row if all rows share it
     peaks: np.ndarray  # the largest finite |base| of each row of `base`
 
+    @classmethod
+    def of(cls, X: sp.csr_array, base: Base) -> IndexRows:
+        scores, peaks = base
+        return cls(*csr_parts(X), frozen(scores, np.float32), frozen(peaks, np.float32))
+
 
 class InvertedIndex(NamedTuple):
     """W in the forms that the kernels take. All arrays are read-only. Arrays over labels are in column order of Y."""
@@ -135,8 +140,7 @@ class InvertedIndex(NamedTuple):
 
     def rows(self, X: sp.csr_array, base: Base | None = None) -> IndexRows:
         """X in the form of the kernels. The base of every row is the bias term, unless another one is given."""
-        scores, peaks = (self.bias_scores[None, :], self.bias_peak) if base is None else base
-        return IndexRows(*csr_parts(X), frozen(scores, np.float32), frozen(peaks, np.float32))
+        return IndexRows.of(X, (self.bias_scores[None, :], self.bias_peak) if base is None else base)
 
     def top(self, X: sp.csr_array, k: int, base: Base | None = None) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +31,8 @@ from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
 
+FLOAT32 = "float32"  # the form of the weights of a LinearModel
+
 
 class LabelWeights(Model):
     """Base class of models with a weight row for each label: in one piece (LinearModel), or in several (ShardedModel).
@@ -42,6 +44,11 @@ class LabelWeights(Model):
     log_scores: ClassVar[bool] = False
 
     W: sp.csr_array
+
+    @property
+    @abstractmethod
+    def form(self) -> str:
+        """The form of the weights: "float32", "half" or "8-bit"."""
 
     @property
     @abstractmethod
@@ -64,6 +71,39 @@ class LabelWeights(Model):
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
 
 
+class WeightsInOnePiece(LabelWeights):
+    """Base class of models that hold the weights of all labels together, with or without dense weights."""
+
+    dense: DenseWeights | None
+
+    @property
+    def dense_columns(self) -> np.ndarray | None:
+        return None if self.dense is None else self.dense.columns
+
+    def all_weights(self) -> sp.csr_array:
+        if self.dense is None:
+            return self.W
+        W, own = self.W, sp.coo_array(self.dense.weights.astype(np.float32))
+        places = own.row, self.dense.columns[own.col]
+        return canonical_csr(W + sp.csr_array((own.data, places), shape=W.shape))
+
+    def _check_fields(self) -> None:
+        if self.dense is not None and len(self.dense.weights) != self.n_labels:
+            found = len(self.dense.weights)
+            raise InputError(f"W has the weights of {self.n_labels} labels, but there are dense weights of {found}")
+        self._check_names()
+        self._check_decisions()
+
+    def _with_dense(self, label: int, features: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The features and weights of a label with its dense ones, in the order of the features."""
+        if self.dense is None:
+            return features, weights
+        features = np.concatenate([features, self.dense.columns])
+        weights = np.concatenate([weights, self.dense.weights[label].astype(np.float32)])
+        order = np.argsort(features)
+        return features[order], weights[order]
+
+
 @dataclass(frozen=True, eq=False)
 class StoredLists:
     """The lists of W by feature, from a file. They are used only for the very W that they were stored with."""
@@ -73,7 +113,7 @@ class StoredLists:
 
 
 @dataclass(frozen=True)
-class LinearModel(LabelWeights):
+class LinearModel(WeightsInOnePiece):
     """The weights W, and everything that is needed to use them: names, text pipeline, bias, and `normalize`, which
     says whether rows are divided by their length before they are scored."""
 
@@ -95,11 +135,11 @@ class LinearModel(LabelWeights):
         columns = self.n_features + (self.bias > 0)
         if self.W.shape[1] != columns:
             raise InputError(f"W has {self.W.shape[1]} columns; {self.n_features} features and the bias make {columns}")
-        if self.dense is not None and len(self.dense.weights) != self.W.shape[0]:
-            found = len(self.dense.weights)
-            raise InputError(f"W has the weights of {self.W.shape[0]} labels, but there are dense weights of {found}")
-        self._check_names()
-        self._check_decisions()
+        self._check_fields()
+
+    @property
+    def form(self) -> str:
+        return FLOAT32
 
     @property
     def n_labels(self) -> int:
@@ -114,14 +154,11 @@ class LinearModel(LabelWeights):
         return np.asarray(np.diff(self.W.indptr) + (0 if self.dense is None else self.dense.n_dense))
 
     @property
-    def dense_columns(self) -> np.ndarray | None:
-        return None if self.dense is None else self.dense.columns
-
-    @property
     def lists(self) -> FeatureLists | None:
         """W by feature, if it was stored or the index is made."""
         if "index" in self.__dict__:
-            return (self.index.sparse if isinstance(self.index, HybridIndex) else self.index).lists
+            index = self.index.sparse if isinstance(self.index, HybridIndex) else self.index
+            return cast(InvertedIndex, index).lists
         return self.stored.lists if self.stored is not None and self.stored.W is self.W else None
 
     def _search(self, X: Rows, k: int, n_jobs: int | None = None) -> TopK:
@@ -169,20 +206,7 @@ class LinearModel(LabelWeights):
         """Return the features with a weight (in increasing order), their weights, and the bias term of every score."""
         w = self.W[[label]]
         own = w.indices < self.n_features
-        features, weights = w.indices[own], w.data[own]
-        if self.dense is not None:
-            features = np.concatenate([features, self.dense.columns])
-            weights = np.concatenate([weights, self.dense.weights[label].astype(np.float32)])
-            order = np.argsort(features)
-            features, weights = features[order], weights[order]
-        return features, weights, self.bias * float(w.data[~own].sum())
-
-    def all_weights(self) -> sp.csr_array:
-        if self.dense is None:
-            return self.W
-        own = sp.coo_array(self.dense.weights.astype(np.float32))
-        places = own.row, self.dense.columns[own.col]
-        return canonical_csr(self.W + sp.csr_array((own.data, places), shape=self.W.shape))
+        return *self._with_dense(label, w.indices[own], w.data[own]), self.bias * float(w.data[~own].sum())
 
     def with_dense(self, columns: np.ndarray) -> LinearModel:
         """The model with the weights of these features in a dense array, if most of them are not zero."""

@@ -7,7 +7,7 @@ loading the kernels takes; then the index is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +31,13 @@ def affordable(X: sp.csr_array, n_labels: int, n_entries: int) -> bool:
         return False
     _spent += cost
     return True
+
+
+class FeatureWeights(Protocol):
+    """Weights by feature."""
+
+    def add(self, x: np.float32, feature: int, out: np.ndarray) -> None:
+        """out[label] += x times its weight of the feature. The bias is the feature after the last."""
 
 
 class Lists:
@@ -62,13 +69,19 @@ def scores(
     X: sp.csr_array, W: sp.csr_array, bias: float, offsets: np.ndarray | None, lists: FeatureLists | None
 ) -> np.ndarray:
     """The scores of all labels for each row of X, in the order of summation of index_kernels.py."""
-    n_features = X.shape[1]
     features = np.unique(X.indices)
-    weights = Lists(W, lists, np.append(features, n_features) if bias else features)
-    start = np.zeros(W.shape[0], np.float32)
+    weights = Lists(W, lists, np.append(features, X.shape[1]) if bias else features)
+    return sums(X, weights, W.shape[0], bias, offsets)
+
+
+def sums(
+    X: sp.csr_array, weights: FeatureWeights, n_labels: int, bias: float, offsets: np.ndarray | None
+) -> np.ndarray:
+    """The scores of all labels for each row of X: the bias, the offsets, and the features in their order."""
+    start = np.zeros(n_labels, np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         if bias:
-            weights.add(np.float32(bias), n_features, start)
+            weights.add(np.float32(bias), X.shape[1], start)
         if offsets is not None:
             start += offsets
         found = np.tile(start, (X.shape[0], 1))

@@ -22,6 +22,7 @@ from longtail.matrix import LARGEST_INT32, csr_view
 from longtail.models.base import FeaturePipeline
 from longtail.models.batch import Batch, PlainBatch
 from longtail.models.calibrator import Calibrator
+from longtail.models.compact import CompactIndex, CompactModel
 from longtail.models.dense import DenseWeights, HybridIndex
 from longtail.models.index import InvertedIndex, canonical
 from longtail.models.linear import LabelWeights, LinearModel
@@ -38,7 +39,7 @@ MAX_SHARDS = 256
 class ShardedModel(LabelWeights):
     """Shards in the order of their labels. Only the whole model has names, `normalize`, calibrator and rules."""
 
-    shards: tuple[LinearModel, ...]
+    shards: tuple[LinearModel | CompactModel, ...]
     n_features: int
     multiclass: bool = False
     label_names: np.ndarray | None = None
@@ -65,6 +66,10 @@ class ShardedModel(LabelWeights):
     @property
     def bias(self) -> float:  # type: ignore[override]
         return self.shards[0].bias
+
+    @property
+    def form(self) -> str:
+        return self.shards[0].form
 
     @property
     def n_labels(self) -> int:
@@ -112,10 +117,10 @@ class ShardedModel(LabelWeights):
 
     def with_dense(self, columns: np.ndarray) -> ShardedModel:
         """The model with the weights of these features in dense arrays, if that is so for all shards."""
-        shards = tuple(shard.with_dense(columns) for shard in self.shards)
+        shards: tuple[LinearModel | CompactModel, ...] = tuple(shard.with_dense(columns) for shard in self.shards)
         return replace(self, shards=shards) if all(shard.dense is not None for shard in shards) else self
 
-    def _shares_of(self, ids: np.ndarray) -> list[tuple[LinearModel, np.ndarray, np.ndarray]]:
+    def _shares_of(self, ids: np.ndarray) -> list[tuple[LinearModel | CompactModel, np.ndarray, np.ndarray]]:
         """The shards of these labels, each with its own numbers of its labels, and their positions in `ids`."""
         number = shard_of(self.starts, ids)
         found = [(s, np.flatnonzero(number == s)) for s in np.unique(number)]
@@ -136,7 +141,7 @@ def shard_of(starts: np.ndarray, labels: np.ndarray) -> np.ndarray:
 class ShardedIndex:
     """The indexes of all shards. Scores of labels do not depend on each other, so each shard is searched alone."""
 
-    parts: tuple[InvertedIndex | HybridIndex, ...]
+    parts: tuple[InvertedIndex | CompactIndex | HybridIndex, ...]
     starts: np.ndarray
 
     @property

@@ -2,12 +2,14 @@
 their content."""
 
 from longtail.store.card import Card, read_card, write_card
+from longtail.store.form import Form
 from longtail.store.index import verify as verify_index
 from longtail.store.model import Provenance, index_size, model_id, model_size, read_model, write_model
 from longtail.store.shelf import Shelf
 
 __all__ = [
     "Card",
+    "Form",
     "Provenance",
     "Shelf",
     "index_size",

@@ -12,25 +12,25 @@ import numpy as np
 from longtail import content
 from longtail.errors import InputError, ModelError
 from longtail.models import EnsembleModel
-from longtail.store import decisions, hashed, linear, sharded
+from longtail.store import compact, decisions, hashed, linear, sharded
+from longtail.store.form import Form
 from longtail.store.meta import member
 
 MODEL = EnsembleModel
-MEMBER_KINDS: dict[str, Any] = {"linear": linear, "sharded": sharded, "hashed": hashed}
+MEMBER_KINDS: dict[str, Any] = {"linear": linear, "compact": compact, "sharded": sharded, "hashed": hashed}
 MAX_MEMBERS = 16
 
 
-def to_arrays(
-    model: EnsembleModel, root: Path, with_index: bool | None
-) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
+def to_arrays(model: EnsembleModel, root: Path, form: Form) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
     """Return the arrays of the model and its metadata."""
     parts: list[Iterator[tuple[str, np.ndarray]]] = [iter([("member_weights", model.weights.astype(np.float64))])]
     members = []
-    for number, each in enumerate(model.members):
+    for number, given in enumerate(model.members):
+        each = form.of(given)
         kind = next((name for name, room in MEMBER_KINDS.items() if isinstance(each, room.MODEL)), None)
         if kind is None:
             raise ModelError(root, f"cannot save a {type(each).__name__} as member of an ensemble")
-        own, meta = MEMBER_KINDS[kind].to_arrays(each, root, with_index)
+        own, meta = MEMBER_KINDS[kind].to_arrays(each, root, form)
         decided, more = decisions.to_arrays(each)
         parts.append(_prefixed(number, chain(own, decided.items())))
         members.append({"model": kind, "bias": float(each.bias), "normalize": each.normalize, **meta, **more})

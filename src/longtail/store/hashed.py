@@ -15,14 +15,13 @@ from longtail.models import HashedModel
 from longtail.models.buckets import LINKS, LinearBuckets
 from longtail.models.hashed import AGGREGATES
 from longtail.models.hashing import MAX_BUCKETS, PRIME, Hashes
+from longtail.store.form import Form
 from longtail.store.meta import member
 
 MODEL = HashedModel
 
 
-def to_arrays(
-    model: HashedModel, root: Path, with_index: bool | None
-) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
+def to_arrays(model: HashedModel, root: Path, form: Form) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
     """Return the arrays of the model and its metadata. The model has no index besides its weights."""
     buckets, hashes = model.buckets, model.hashes
     if not isinstance(buckets, LinearBuckets):

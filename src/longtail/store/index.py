@@ -16,7 +16,6 @@ from longtail.models import EnsembleModel, LinearModel, Model, ShardedModel
 from longtail.models.index import FeatureLists, width_of
 
 PREFIX = "index_"
-STORED_FROM = 1 << 20  # weights; an index of fewer is made in milliseconds
 
 # the fields of FeatureLists, and their types in a folder
 TYPES = {

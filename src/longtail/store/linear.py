@@ -9,23 +9,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import content, matrix
-from longtail.errors import ModelError
+from longtail import content
 from longtail.models import LinearModel
-from longtail.models.dense import DenseWeights
 from longtail.models.index import FeatureLists, canonical
 from longtail.models.linear import StoredLists
-from longtail.store import index
+from longtail.store import dense, index
+from longtail.store.form import STORED_FROM, Form
 
 MODEL = LinearModel
 
 
-def to_arrays(
-    model: LinearModel, root: Path, with_index: bool | None
-) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
+def to_arrays(model: LinearModel, root: Path, form: Form) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
     """Return the arrays of the model, and its own metadata: it has none.
 
-    The lists of the index are made after W is written. With `with_index` None, only a large model has them.
+    The lists of the index are made after W is written. Without `form.index`, only a large model has them.
     """
     W = canonical(model.W)
     arrays = {
@@ -34,14 +31,11 @@ def to_arrays(
         "W_indptr": W.indptr.astype(np.int64, copy=False),
     }
     content.check_csr(arrays["W_indptr"], arrays["W_indices"], arrays["W_data"], W.shape, "W", root)
-    if model.dense is not None:
-        weights = model.dense.weights
-        arrays["dense_weights"] = weights.view(np.uint16) if weights.dtype == np.float16 else weights
-        arrays["dense_columns"] = model.dense.columns
+    arrays |= dense.to_arrays(model.dense)
 
     def made() -> Iterator[tuple[str, np.ndarray]]:
         yield from arrays.items()
-        if W.nnz >= index.STORED_FROM if with_index is None else with_index:
+        if W.nnz >= STORED_FROM if form.index is None else form.index:
             yield from index.to_arrays(model.lists or FeatureLists.of(W, model.n_features)).items()
 
     return made(), {}
@@ -60,29 +54,10 @@ def from_arrays(
     W = _csr(data, indices, indptr, shape)
     lists = index.from_arrays(arrays, len(data), shape, n_features, where)
     stored = None if lists is None else StoredLists(W, lists)
-    return {"W": W, "bias": bias, "dense": _dense(arrays, W, n_features, where), "stored": stored}
-
-
-def _dense(arrays: dict[str, np.ndarray], W: sp.csr_array, n_features: int, where: Path) -> DenseWeights | None:
-    """Return the dense weights beside W, after checks. Half-precision numbers are stored as their bits."""
-    if "dense_weights" not in arrays and "dense_columns" not in arrays:
-        return None
-    weights = content.take(arrays, "dense_weights", ("<u2", "<f4"), 2, where)
-    columns = content.take(arrays, "dense_columns", "<i8", 1, where)
-    if weights.dtype == np.uint16:
-        weights = weights.view(np.float16)
-    if weights.shape != (W.shape[0], len(columns)):
-        raise ModelError(where, f"dense_weights has shape {weights.shape}, not {(W.shape[0], len(columns))}")
-    if not np.isfinite(weights).all():
-        raise ModelError(where, "dense_weights holds NaN or infinity")
-    fault = matrix.csr_fault(np.array([0, len(columns)]), columns, (1, n_features), names=("dense", "dense_columns"))
-    if fault is not None:
-        raise ModelError(where, fault)
-    is_dense = np.zeros(W.shape[1], bool)
-    is_dense[columns] = True
-    if is_dense[W.indices].any():
-        raise ModelError(where, "W has weights of a dense feature")
-    return DenseWeights(weights, columns)
+    used = np.zeros(shape[1], bool)
+    used[indices] = True
+    own = dense.from_arrays(arrays, used[:n_features], n_labels, where)
+    return {"W": W, "bias": bias, "dense": own, "stored": stored}
 
 
 def _csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:

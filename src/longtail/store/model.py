@@ -1,6 +1,6 @@
 """Writing models to folders and reading them back: metadata, names and text pipeline.
 
-linear.py, sharded.py, hashed.py and ensemble.py convert the arrays of each kind of model.
+linear.py, compact.py, sharded.py, hashed.py and ensemble.py convert the arrays of each kind of model.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from longtail.errors import ModelError
 from longtail.growth import Growth
 from longtail.matrix import MAX_COLUMNS
 from longtail.models import Model
-from longtail.store import decisions, ensemble, hashed, linear, sharded
+from longtail.store import compact, decisions, ensemble, hashed, linear, sharded
+from longtail.store.form import Form
 from longtail.store.meta import member
 from longtail.training import Training, is_timing
 
 KINDS: dict[str, Any] = {
     "linear": linear,
+    "compact": compact,
     "sharded": sharded,
     "hashed": hashed,
     "ensemble": ensemble,
@@ -49,15 +51,21 @@ class Provenance:
 
 
 def write_model(
-    path: str | os.PathLike[str], model: Model, provenance: Provenance, *, index: bool | None = None
+    path: str | os.PathLike[str],
+    model: Model,
+    provenance: Provenance,
+    *,
+    form: Form = Form(),  # noqa: B008 - a constant
 ) -> None:
     """Save `model` in the folder `path`, replacing a model there in one step.
 
-    index : whether a linear model is stored with the lists of its index; None means if it is large
+    form : how the weights of linear models are stored
     """
     root = Path(path)
+    form.check()
+    model = form.of(model)
     kind = next(name for name, each in KINDS.items() if isinstance(model, each.MODEL))
-    weights, own = KINDS[kind].to_arrays(model, root, index)
+    weights, own = KINDS[kind].to_arrays(model, root, form)
     arrays: dict[str, np.ndarray] = {}
     meta: dict[str, Any] = {
         "method": provenance.method,

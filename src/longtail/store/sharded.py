@@ -11,25 +11,26 @@ import numpy as np
 
 from longtail.errors import ModelError
 from longtail.matrix import MAX_COLUMNS
-from longtail.models import LinearModel, ShardedModel
+from longtail.models import CompactModel, ShardedModel
 from longtail.models.sharded import MAX_SHARDS
-from longtail.store import linear
+from longtail.store import compact, linear
+from longtail.store.form import Form
 from longtail.store.meta import member
 
 MODEL = ShardedModel
 _OF_SHARD = re.compile(r"shard(\d{1,3})_(\w+)", re.ASCII)
 
 
-def to_arrays(
-    model: ShardedModel, root: Path, with_index: bool | None
-) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
+def to_arrays(model: ShardedModel, root: Path, form: Form) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
     """Return the arrays of the model, one shard after the other, and its metadata."""
     if len(model.shards) > MAX_SHARDS:
         raise ModelError(root, f"{len(model.shards)} shards are more than {MAX_SHARDS}; save it in larger shards")
 
     def made() -> Iterator[tuple[str, np.ndarray]]:
         for number, shard in enumerate(model.shards):
-            for name, array in linear.to_arrays(shard, root, with_index)[0]:
+            stored = form.of(shard)  # one shard at a time is in memory
+            room: Any = compact if isinstance(stored, CompactModel) else linear
+            for name, array in room.to_arrays(stored, root, form)[0]:
                 yield f"shard{number}_{name}", array
 
     return made(), {"shards": [shard.n_labels for shard in model.shards]}
@@ -51,6 +52,7 @@ def from_arrays(
             own[int(match[1])][match[2]] = array
     shards = []
     for size, mine in zip(sizes, own, strict=True):
-        fields = linear.from_arrays(mine, {}, size, n_features, bias, where)
-        shards.append(LinearModel(**fields, n_features=n_features))
+        room: Any = compact if any(name.startswith(compact.PREFIX) for name in mine) else linear
+        fields = room.from_arrays(mine, {}, size, n_features, bias, where)
+        shards.append(room.MODEL(**fields, n_features=n_features))
     return {"shards": tuple(shards)}

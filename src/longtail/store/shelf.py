@@ -7,6 +7,7 @@ from pathlib import Path
 from longtail import folder
 from longtail.models import LinearModel
 from longtail.store import linear
+from longtail.store.form import Form
 
 
 class Shelf:
@@ -20,7 +21,7 @@ class Shelf:
         """Write a shard with its index. Returns the same shard, memory-mapped."""
         place = self.root / f"{self.count:04d}"
         self.count += 1
-        folder.write(place, folder.SHARD, linear.to_arrays(shard, place, True)[0], {})
+        folder.write(place, folder.SHARD, linear.to_arrays(shard, place, Form(index=True))[0], {})
         arrays, _ = folder.read(place, folder.SHARD)
         where = place / folder.SHARD.manifest
         fields = linear.from_arrays(arrays, {}, shard.n_labels, shard.n_features, shard.bias, where)

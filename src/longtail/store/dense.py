@@ -1,0 +1,38 @@
+"""Conversion of the dense weights of a linear model to arrays and back. Half-precision numbers are stored as bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from longtail import content, matrix
+from longtail.errors import ModelError
+from longtail.models.dense import DenseWeights
+
+
+def to_arrays(dense: DenseWeights | None) -> dict[str, np.ndarray]:
+    if dense is None:
+        return {}
+    weights = dense.weights.view(np.uint16) if dense.weights.dtype == np.float16 else dense.weights
+    return {"dense_weights": weights, "dense_columns": dense.columns}
+
+
+def from_arrays(arrays: dict[str, np.ndarray], used: np.ndarray, n_labels: int, where: Path) -> DenseWeights | None:
+    """Return the dense weights, after checks; None if there are none. `used` are the features with sparse weights."""
+    if "dense_weights" not in arrays and "dense_columns" not in arrays:
+        return None
+    weights = content.take(arrays, "dense_weights", ("<u2", "<f4"), 2, where)
+    columns = content.take(arrays, "dense_columns", "<i8", 1, where)
+    if weights.dtype == np.uint16:
+        weights = weights.view(np.float16)
+    if weights.shape != (n_labels, len(columns)):
+        raise ModelError(where, f"dense_weights has shape {weights.shape}, not {(n_labels, len(columns))}")
+    if not np.isfinite(weights).all():
+        raise ModelError(where, "dense_weights holds NaN or infinity")
+    fault = matrix.csr_fault(np.array([0, len(columns)]), columns, (1, len(used)), names=("dense", "dense_columns"))
+    if fault is not None:
+        raise ModelError(where, fault)
+    if used[columns].any():
+        raise ModelError(where, "W has weights of a dense feature")
+    return DenseWeights(weights, columns)
