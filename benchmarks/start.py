@@ -1,17 +1,18 @@
 """How quickly the command line starts, and what a process that predicts keeps in memory.
 
     python benchmarks/start.py                                   all of it, on texts made here
-    python benchmarks/start.py --model MODEL --data DATA         memory for a model of yours, and rows to predict for
+    python benchmarks/start.py --model MODEL                     memory for a model of yours
     python benchmarks/start.py --quick                           fewer repetitions, and no training
 
 Every figure is that of a new process; CPU seconds are the minimum of several.
 
-help              longtail --help
-predict warm      longtail predict MODEL --text …, when all kernels are cached
-predict cold      the same with an empty kernel cache
-predict 500       longtail predict MODEL FILE for 500 texts, warm: this needs the kernels
-train first       longtail train for 600 texts with an empty kernel cache, and how much of it was compilation
-memory            resident and private memory after the first prediction, and private memory of a second process
+help                longtail --help
+predict warm        longtail predict MODEL --text …, when all kernels are cached
+predict cold        the same with an empty kernel cache
+predict 500         longtail predict MODEL FILE for 500 texts, warm: this needs the kernels
+train first         longtail train for 600 texts with an empty kernel cache, and how much of it was compilation
+second, model       memory of the second process that predicts with a model, as commands and the service do
+second, estimator   the same with longtail.load, which imports scikit-learn
 
 `benchmarks/compilation.py` lists the kernels that take the time of a first training.
 """
@@ -35,13 +36,25 @@ TEXT = "a text about word7, word19 and word3"
 PROCESS = """
 import sys
 
-import longtail as lt
+path, text, how = sys.argv[1:]
+if how == "estimator":
+    import longtail as lt
 
-model, data = sys.argv[1], sys.argv[2]
-clf = lt.load(model)
-rows = [sys.argv[3]] if clf.model_.text_features is not None else lt.read(data, like=clf).X[:1]
-_ = clf.model_.index
-clf.predict_topk(rows)
+    model = lt.load(path).model_
+else:
+    from longtail import store
+
+    model = store.read_model(path)[0]
+if model.text_features is not None:
+    X = model.text_features.transform([text])
+else:
+    import numpy as np
+    from scipy.sparse import csr_array
+
+    columns = np.arange(min(100, model.n_features))
+    X = csr_array((np.ones(len(columns), np.float32), columns, [0, len(columns)]), shape=(1, model.n_features))
+_ = model.index
+model.predict_topk(X, 5)
 print("ready", flush=True)
 sys.stdin.readline()
 """
@@ -70,7 +83,7 @@ def texts(path: Path, n_rows: int) -> Path:
 
 
 def memory(pid: int) -> dict[str, float]:
-    """Resident and private memory of a process, in MB (Linux)."""
+    """Resident, private and anonymous memory of a process, in MB (Linux)."""
     sizes: dict[str, int] = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
         name, _, size = line.partition(":")
@@ -79,37 +92,37 @@ def memory(pid: int) -> dict[str, float]:
     return {"resident": sizes["Rss"] / 1024, "private": private / 1024, "anonymous": sizes["Anonymous"] / 1024}
 
 
-def two_processes(model: str, data: str) -> list[dict[str, float]]:
-    """The memory of two processes that have predicted with the same model."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROCESS, model, data, TEXT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
+def second_process(model: str, how: str) -> dict[str, float]:
+    """The memory of the second of two processes that have predicted with the same model."""
+    words = [sys.executable, "-c", PROCESS, model, TEXT, how]
+    started = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for process in started:
         assert process.stdout is not None
         if process.stdout.readline().strip() != "ready":
             raise SystemExit("a process could not predict")
-    found = [memory(process.pid) for process in started]
+    found = memory(started[1].pid)
     for process in started:
         process.communicate("\n")
     return found
 
 
 def say(name: str, figures: dict[str, Any]) -> None:
-    print(f"{name:16}" + "  ".join(f"{key} {value:.2f}" for key, value in figures.items()), flush=True)
+    print(f"{name:19}" + "  ".join(f"{key} {value:.2f}" for key, value in figures.items()), flush=True)
+
+
+def say_memory(model: str) -> None:
+    for how in ("model", "estimator"):
+        figures = second_process(model, how)
+        say(f"second, {how}", {f"{key} MB": value for key, value in figures.items()})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a model folder whose memory is measured")
-    parser.add_argument("--data", default="", help="a data file with rows for it")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions, and no training")
     options = parser.parse_args()
     if options.model:
-        for name, figures in zip(("first", "second"), two_processes(options.model, options.data), strict=True):
-            say(f"{name} process", {f"{key} MB": value for key, value in figures.items()})
+        say_memory(options.model)
         return
     times = 1 if options.quick else 5
     with tempfile.TemporaryDirectory() as place:
@@ -129,8 +142,7 @@ def main() -> None:
             cache, words = str(root / method), ["train", str(data), str(root / f"{method}-model"), "--method", method]
             first = run(words, cache)
             say(f"train {method}", {"first CPU s": first, "compilation": first - run([*words, "--force"], cache)})
-        for name, figures in zip(("first", "second"), two_processes(model, str(data)), strict=True):
-            say(f"{name} process", {f"{key} MB": value for key, value in figures.items()})
+        say_memory(model)
 
 
 if __name__ == "__main__":

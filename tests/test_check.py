@@ -340,6 +340,7 @@ def test_a_column_of_classes_is_taken_with_scikit_learns_warning():
         ([None, None], r"row 0 of Y has no class \(None\); give it one, or drop the row"),
         (np.array(["a", np.nan], dtype=object), r"row 1 of Y has no class \(nan\)"),
         (np.array([1, "a"], dtype=object), "Unknown label type"),
+        ([["a"], ["b"], ["a"]], "Y has 3 rows but X has 2; each row of Y labels one row of X"),
         ([[], []], "Y has no labels at all"),
         (sp.csr_array((2, 0)), "Y has no labels at all"),
         ([0.5, 1.5], "Unknown label type: continuous"),

@@ -324,7 +324,7 @@ any_bytes = st.lists(st.sampled_from(list(ALPHABET)), max_size=40).map(bytes)
 any_file = st.one_of(valid_files(), mutated_files(), mutated_files(), any_bytes)
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=400)
 @given(any_file, mostly(True, False), st.sampled_from([1, 2, 7, 64, xmc.CHUNK]), mostly(1 << 20, 12))
 @example(b"0 1:2\n1 1:3e38 1:3e38\n0 x", True, 1, 1 << 20)
 @example(b"0 1:2\n1 1:3e38 1:3e38\n0 x", True, xmc.CHUNK, 1 << 20)
@@ -360,7 +360,7 @@ def split_files(draw, usual, rare) -> bytes:
     return content[:at] + draw(st.sampled_from([b"", b"1", b" ", b"\n", b":", b"x"])) + content[at + 1 :]
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=200)
 @given(split_files(number, positive), split_files(positive, number), st.sampled_from([1, 7, xmc.CHUNK]))
 def test_the_split_layout_equals_its_twin(path, features, labels, chunk_bytes):
     paths = path.with_name("X"), path.with_name("Y")

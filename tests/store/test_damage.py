@@ -97,7 +97,7 @@ def test_bytes_changed_cut_added_or_zeroed(root):
     def damages():
         for path in files(root):
             raw = path.read_bytes()
-            for _ in range(25):
+            for _ in range(10):
                 at = rng.randrange(len(raw))
                 length = rng.randrange(1, len(raw) + 1 - at)
                 noise = rng.randbytes(length)

@@ -169,7 +169,8 @@ def top_labels(clf: ExtremeClassifier, X: csr_array, k: int, pairs: csr_array | 
 
     from longtail.topk import TopK
 
-    clf.predict_topk(X[:1], k)  # the first call builds the index and may compile
+    _ = clf.model_.index  # without it, the first rows would be scored without kernels
+    clf.predict_topk(X[:1], k)  # the first call may compile
     with step("Predicting", "rows") as predicting:
         parts = list(predictions(clf, X, k, predicting, pairs))
     names = ("labels", "scores") if parts[0].probabilities is None else ("labels", "scores", "probabilities")

@@ -24,7 +24,7 @@ def pair(b, c, C):
 
 
 @given(vectors(3), vectors(3), costs)
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=300)
 def test_algorithm_2_solves_its_quadratic_problem(b, c, C):
     x, y = pair(b, c, C)
     best, (expected_x, expected_y) = ref.brute_force_pair(b, c, C)
