@@ -667,3 +667,26 @@ def test_a_frame_that_is_no_indicator_is_refused():
 def test_a_frame_of_one_column_holds_classes(frame):
     with pytest.warns(DataConversionWarning, match="column-vector y was passed"):
         assert encoded(frame({"class": [2, 1]}), 2) == ([[2], [1]], [1, 2], True)
+
+
+def test_rows_that_need_no_conversion_take_the_short_way_and_others_are_refused_as_before(monkeypatch):
+    clf = BaseEstimator()
+    clf.n_features_in_ = 3
+    good = sp.csr_array(np.eye(3, dtype=np.float32))
+    long_way = check.feature_matrix(good.astype(np.float64), estimator=clf)
+    bad = good.copy()
+    bad.data[1] = np.nan
+    with pytest.raises(InputError, match="NaN"):
+        check.feature_matrix(bad, estimator=clf)
+    with pytest.raises(InputError, match="2 features"):
+        check.feature_matrix(good[:, :2], estimator=clf)
+    with pytest.raises(InputError, match="0 sample"):
+        check.feature_matrix(good[:0], estimator=clf)
+
+    def unused(*_, **__):
+        raise AssertionError("scikit-learn was asked")
+
+    monkeypatch.setattr("sklearn.utils.validation.validate_data", unused)
+    unsorted = sp.csr_array((np.ones(2, np.float32), [2, 0], [0, 2]), shape=(1, 3))
+    assert check.feature_matrix(unsorted, estimator=clf).indices.tolist() == [0, 2]
+    assert (check.feature_matrix(good, estimator=clf) != long_way).nnz == 0

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from longtail.errors import InputError
 from longtail.hybrid import MIN_DENSE_COLUMNS, HybridRows, split
-from longtail.matrix import canonical_csr, indicator, ones
+from longtail.matrix import canonical_csr, indicator, needs_no_conversion, ones
 
 RANDOM_STATES = "None, a whole number from 0 to 2^32 - 1 or a RandomState"
 
@@ -39,6 +39,10 @@ def feature_matrix(
     if isinstance(X, HybridRows):  # checked when it was made
         feature_matrix(X.sparse, estimator=estimator, reset=reset)
         return X
+    if not (reset or find_dense) and needs_no_conversion(X, estimator):
+        X = canonical_csr(X)
+        if np.isfinite(X.data).all():
+            return X
     if texts(X) is not None:
         raise InputError(
             "X holds texts; fit a Dataset made of them, Dataset.from_texts(texts, labels), or rows made by TextFeatures"

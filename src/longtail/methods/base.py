@@ -392,7 +392,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
             X = X.X
         if isinstance(X, list | tuple) and not X:
             return sp.csr_array((0, self.model_.n_features), dtype=np.float32)
-        texts = check.texts(X)
+        texts = None if sp.issparse(X) else check.texts(X)
         if texts is not None:
             if self.model_.text_features is None:
                 raise InputError(
@@ -406,14 +406,12 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
     def save(self, folder: str | os.PathLike[str], *, weights: str | None = None, index: bool | None = None) -> None:
         """Write the model to `folder`, replacing a model there in one step. `longtail.load` reads it back.
 
-        weights : the form of the weights of a linear model. "half" is half precision, in one compact form for all
-            purposes. "8-bit" is about half as large, and changes a weight by at most 1/254 of the largest weight of its
-            feature. "float32" is a plain matrix. None means "half" for models with a million weights or more, if half
-            precision holds their weights exactly; scores then have the same bits. Other models stay as they are.
+        weights : the form of the weights of a linear model: "float32", "half" (half precision), or "8-bit", which
+            changes a weight by at most 1/254 of the largest weight of its feature. None means "half" for models with a
+            million weights or more if nothing is lost, so that scores have the same bits. Others stay as they are.
         index : whether the index of float32 weights is stored, too. It takes one to two times as much space as the
             weights. Processes that load the model then share it, and their first prediction does not have to make it.
-            None means that models with a million weights or more are stored with it. True or False without `weights`
-            means float32 weights.
+            None means if there are a million weights or more. True or False without `weights` means float32 weights.
         """
         check_is_fitted(self)
         provenance = store.Provenance(self.method, self._saved_params(), self.training_, self.growth_)
