@@ -127,7 +127,7 @@ def test_the_heap_is_that_of_the_other_index():
 
 
 def test_columns_lists_and_tiles_give_the_bits_of_the_plain_model():
-    X, W = long_tailed()
+    X, W = long_tailed(L=2 * compact_kernels.TILE + 1000)
     one = LinearModel(sp.csr_array(W), 40, 1.0)
     half = compacted(one, None)
     assert isinstance(half, CompactModel)

@@ -12,7 +12,7 @@ Lists. The weights of any other feature are a list in the order of their labels.
 label of the entry before it (to 0 for the first), in one byte. A distance above 255 is divided: entries with the weight
 0 stand between. They change no score, so the kernels do not know them.
 
-Tiles. The scores of one row are made for a few thousand labels at a time, which stay in the first-level cache, and the
+Tiles. The scores of one row are made for some thousand labels at a time, which stay in the second-level cache, and the
 best of them are kept. Lists are read on from where the tile before stopped. So there is no buffer of L scores, and
 every weight of a feature of x is read once, in order. Nothing is estimated: one pass gives the scores themselves.
 
@@ -29,7 +29,7 @@ from longtail.compiled import intrinsic, ir, kernel, types
 LABELS_AT_ONCE = 64  # labels that one instruction sequence adds
 GROUP = np.uint64(8)  # columns added in one pass over the labels; the prefetcher cannot follow more
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
-TILE = 4096  # labels whose scores stay in the first-level cache
+TILE = 16384  # labels whose scores stay in the second-level cache; with fewer, columns are read in too short pieces
 
 
 def _pointer(context, builder, signature, args, position):
