@@ -59,7 +59,7 @@ def test_one_line_and_an_exit_code(run, tmp_path, monkeypatch, words, code, mess
 def test_an_unknown_option_lists_the_known_ones(run):
     result = run("train", "x", "m", "--magic")
     _, known = result.stderr.strip().split("Options of longtail train: ")
-    own = "--method, --paper, --force, --run, --workers, --shard-size, --force-memory, --json"
+    own = "--method, --paper, --force, --run, --workers, --shard-size, --save-weights, --force-memory, --json"
     assert known.startswith(f"{own}, --C, --loss, ")
     assert {"--start", "--text-ngram-range", "--labels-field"} <= set(known.split(", "))
 

@@ -95,7 +95,10 @@ def test_estimates_keep_their_bound(problem):
     index, rows = index_of(W, bias), sp.csr_array(X)
     (out, factors, numbers), scores = index._buffers(rows), reference.scores(X, W, bias).astype(np.float64)
     for i in range(len(X)):
-        count, _, error = kernels.list_columns(i, index.rows(rows), index, factors, numbers)
+        count, calls, error = kernels.list_columns(i, index.rows(rows), index, factors, numbers)
+        used = [j for j in np.flatnonzero(X[i]) if index.column_of[j] < len(index.codes)]
+        lengths = sum(int(index.ends[j + 1]) - int(index.ends[j]) for j in used)
+        assert calls == pytest.approx(lengths / (index.price * max(np.count_nonzero(X[i]), 1)))
         if count:
             kernels.estimate_row(i, index.rows(rows), index, factors, numbers, count, out)
             assert (np.abs(out[: len(W)] - scores[i]) <= error).all()

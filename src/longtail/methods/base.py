@@ -73,7 +73,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
     normalize: bool
     calibrate: bool | str
     random_state: Any
-    verbose: int
+    verbose: int = 0  # also for a method that has no such parameter
 
     _extras: Extras = NO_EXTRAS  # set on the copy that makes a problem
     _paper: ClassVar[Mapping[str, Any]] = {}  # the parameters of the method's paper
