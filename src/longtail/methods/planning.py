@@ -47,7 +47,8 @@ class Plan:
     cpu_seconds : CPU time of all threads together
     block_seconds : CPU time of the longest block
     peak_bytes : largest resident memory of the process, with the data and the libraries
-    model_bytes : weights of the model, in memory and on disk; its index takes one to two times as much
+    model_bytes : weights of the model in memory. On disk it takes about half of this in half precision, which is the
+        default if nothing is lost, and otherwise two to three times as much, with its index
     needed_bytes : memory that training needs in addition to what the process has now
     free_bytes : memory that is free now
     sample : what was timed
