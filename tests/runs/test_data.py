@@ -25,9 +25,11 @@ def test_a_saved_dataset_is_trained_on_without_a_copy(dataset):
     assert is_mapped(canonical.X.data)
     assert is_mapped(canonical.X.indices)
     assert is_mapped(canonical.Y.indices)
-    problem = lt.OneVsAll()._problem(canonical.X, canonical.Y)
+    problem = lt.OneVsAll(solver="newton")._problem(canonical.X, canonical.Y)  # the dual solver renumbers features
     assert is_mapped(problem.X.data)
     assert is_mapped(problem.X.indices)
+    rows = lt.HybridRows(canonical.X, canonical.X.data[: 3 * canonical.X.shape[0]].reshape(-1, 3))
+    assert is_mapped(lt.OneVsAll()._problem(rows, canonical.Y).X.dense)
     assert is_mapped(lt.Mach()._problem(canonical.X, canonical.Y).data.rows.X[0])
 
 
@@ -35,7 +37,7 @@ def test_workers_map_the_copy_of_the_run(tmp_path, dataset):
     runs.write_data(tmp_path / "copy", dataset.X, dataset.Y, "mark")
     X, Y = runs.read_data(tmp_path / "copy", "mark")
     assert all(is_mapped(array) for array in (X.data, X.indices, Y.indices))
-    problem = lt.OneVsAll()._problem(X, Y)
+    problem = lt.OneVsAll(solver="newton")._problem(X, Y)
     assert np.shares_memory(problem.X.data, X.data)
     assert np.shares_memory(problem.X.indices, X.indices)
 
