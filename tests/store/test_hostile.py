@@ -235,7 +235,10 @@ CONTENT = {
     "bias off": (meta(bias=0.0), "leaves the range"),
     "multiclass 1": (meta(multiclass=1), "member 'multiclass' is missing or of the wrong type"),
     "method a number": (meta(method=3), "member 'method' is missing or of the wrong type"),
-    "another kind of model": (meta(model="tree"), "a kind that this version lacks; it knows linear, sharded, hashed"),
+    "another kind of model": (
+        meta(model="tree"),
+        "a kind that this version lacks; it knows linear, compact",
+    ),
     "model a number": (meta(model=1), "member 'model' is missing or of the wrong type"),
     "hashed without arrays": (
         meta(model="hashed", n_buckets=2, link="softmax", aggregate="mean"),

@@ -295,6 +295,8 @@ def test_the_document_lists_the_members_that_are_written(tmp_path):
     folders = [save(tmp_path / make.__name__, make()) for make in (plain_model, text_model, number_model, hashed_model)]
     folders += [path / "model" for path in GOLDEN.iterdir() if (path / "model").is_dir()]
     folders.append(save(tmp_path / "hybrid", hybrid_model()))
+    write_model(tmp_path / "compact", number_model(), Provenance("one-vs-all"), form=Form(weights="8-bit"))
+    folders.append(tmp_path / "compact")
     folders += [save(tmp_path / f"encoder {number}", model) for number, model in enumerate(embedded_models())]
     remembered = Growth(np.zeros(2, np.uint64), np.zeros(plain_model().n_labels, np.uint64), np.empty(0, np.int64))
     write_model(tmp_path / "grown", plain_model(), Provenance("one-vs-all", growth=remembered), form=Form(index=True))

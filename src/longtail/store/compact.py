@@ -51,8 +51,9 @@ def from_arrays(
     }
     weights = CompactWeights.from_arrays(found, n_labels)
     _check(weights, n_features, bias > 0, where)
-    used = (np.diff(weights.ends) > 0) | (weights.column_of < len(weights.columns))
-    return {"weights": weights, "bias": bias, "dense": dense.from_arrays(arrays, used, n_labels, where)}
+    used = np.flatnonzero((np.diff(weights.ends) > 0) | (weights.column_of < len(weights.columns)))
+    own = dense.from_arrays(arrays, used, (n_labels, n_features), where)
+    return {"weights": weights, "bias": bias, "dense": own}
 
 
 def _check(found: CompactWeights, n_features: int, has_bias: bool, where: Path) -> None:

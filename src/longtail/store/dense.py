@@ -18,8 +18,15 @@ def to_arrays(dense: DenseWeights | None) -> dict[str, np.ndarray]:
     return {"dense_weights": weights, "dense_columns": dense.columns}
 
 
-def from_arrays(arrays: dict[str, np.ndarray], used: np.ndarray, n_labels: int, where: Path) -> DenseWeights | None:
-    """Return the dense weights, after checks; None if there are none. `used` are the features with sparse weights."""
+def from_arrays(
+    arrays: dict[str, np.ndarray], used: np.ndarray, shape: tuple[int, int], where: Path
+) -> DenseWeights | None:
+    """Return the dense weights, after checks; None if there are none.
+
+    used : numbers of the features with sparse weights; they may repeat
+    shape : labels and features of the model. The number of features may lie, so nothing of this size is made here.
+    """
+    n_labels, n_features = shape
     if "dense_weights" not in arrays and "dense_columns" not in arrays:
         return None
     weights = content.take(arrays, "dense_weights", ("<u2", "<f4"), 2, where)
@@ -30,9 +37,9 @@ def from_arrays(arrays: dict[str, np.ndarray], used: np.ndarray, n_labels: int, 
         raise ModelError(where, f"dense_weights has shape {weights.shape}, not {(n_labels, len(columns))}")
     if not np.isfinite(weights).all():
         raise ModelError(where, "dense_weights holds NaN or infinity")
-    fault = matrix.csr_fault(np.array([0, len(columns)]), columns, (1, len(used)), names=("dense", "dense_columns"))
+    fault = matrix.csr_fault(np.array([0, len(columns)]), columns, (1, n_features), names=("dense", "dense_columns"))
     if fault is not None:
         raise ModelError(where, fault)
-    if used[columns].any():
+    if len(columns) and (columns[np.minimum(np.searchsorted(columns, used), len(columns) - 1)] == used).any():
         raise ModelError(where, "W has weights of a dense feature")
     return DenseWeights(weights, columns)

@@ -54,9 +54,7 @@ def from_arrays(
     W = _csr(data, indices, indptr, shape)
     lists = index.from_arrays(arrays, len(data), shape, n_features, where)
     stored = None if lists is None else StoredLists(W, lists)
-    used = np.zeros(shape[1], bool)
-    used[indices] = True
-    own = dense.from_arrays(arrays, used[:n_features], n_labels, where)
+    own = dense.from_arrays(arrays, indices, (n_labels, n_features), where)
     return {"W": W, "bias": bias, "dense": own, "stored": stored}
 
 
