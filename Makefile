@@ -21,9 +21,13 @@ PYTEST  := PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 NUMBA_CACHE_DIR=$(CUR
 .PHONY: demo test soak test-lowest smoke-lowest check docs dist bench papers clean
 .DELETE_ON_ERROR:
 
-$(VENV)/made: pyproject.toml
+$(VENV)/made-demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) -e '.[demo,plot,serve,dev]'
+	$(BIN)/python $(INSTALL) -e '.[demo,plot,serve,embed]'
+	@touch $@
+
+$(VENV)/made: $(VENV)/made-demo
+	$(BIN)/python $(INSTALL) -e '.[dev]'
 	@touch $@
 
 $(VENV)/made-bench: $(VENV)/made
@@ -40,7 +44,7 @@ $(LOWEST)/made: pyproject.toml .ci/lowest.py
 	$(LOWEST)/bin/python $(INSTALL) -e '.[demo]' $(TOOLS) -c $(LOWEST)/lowest.txt
 	@touch $@
 
-demo: $(VENV)/made
+demo: $(VENV)/made-demo
 	$(BIN)/longtail demo
 
 # Numba's cache does not notice edits in other files, so tests compile everything from scratch.
