@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,7 +59,7 @@ def encoder(form: str, *, numbered: bool, calibrated: bool) -> RowEncoder:
     return _Csv() if form == "csv" else _JsonLines()
 
 
-class _TextFormat:
+class _TextFormat(ABC):
     """A text format, which is complete when it is collected."""
 
     def encode(self, rows: Sequence[Row], *, first: bool) -> bytes:
@@ -67,8 +68,9 @@ class _TextFormat:
     def finish(self, collected: Path, output: Path) -> None:
         collected.replace(output)
 
+    @abstractmethod
     def text(self, rows: Sequence[Row], first: bool) -> str:
-        raise NotImplementedError
+        """The rows as text. The first block has the header, if the format has one."""
 
 
 class _JsonLines(_TextFormat):

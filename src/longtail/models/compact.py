@@ -23,7 +23,7 @@ from longtail.models.calibrator import Calibrator
 from longtail.models.compact_kernels import TILE, rows_above, score_pairs, score_rows, top_rows, weights_of
 from longtail.models.compact_weights import EIGHT_BIT, HALF, ByFeature, CompactWeights, is_half
 from longtail.models.dense import DenseWeights, HybridIndex
-from longtail.models.index import Base, IndexRows, canonical, width_of
+from longtail.models.index import Base, IndexRows, best_labels, canonical, labels_above, width_of
 from longtail.models.linear import FLOAT32, LinearModel, WeightsInOnePiece
 from longtail.models.rules import SCORES_AT_ONCE, Rules
 from longtail.models.thresholds import Thresholds
@@ -73,24 +73,11 @@ class CompactIndex(NamedTuple):
 
     def top(self, X: sp.csr_array, k: int, base: Base | None = None) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
-        k = min(k, self.n_labels)
-        labels = np.empty((X.shape[0], k), np.int32)
-        scores = np.empty((X.shape[0], k), np.float32)
-        if k:
-            top_rows(self.rows(X, base), self, *self._buffers(X), labels, scores)
-        return TopK(labels, scores)
+        return best_labels(self, top_rows, X, k, base)
 
     def above(self, X: sp.csr_array, threshold: float, base: Base | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
-        n, row = X.shape[0], 0
-        rows, buffers = self.rows(X, base), self._buffers(X)
-        found = np.empty(max(1024, 8 * n, self.n_labels), np.int32)
-        ends = np.zeros(n + 1, np.int64)
-        while True:  # the number of labels is not known in advance: if the space runs out, continue with more
-            row = rows_above(rows, self, *buffers, np.float32(threshold), row, found, ends)
-            if row == n:
-                return found[: ends[n]].copy(), ends  # a view would keep all of `found` in memory
-            found = np.concatenate([found, np.empty_like(found)])
+        return labels_above(self, rows_above, X, threshold, base)
 
     def pairs(
         self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray, bases: np.ndarray | None = None

@@ -7,7 +7,7 @@ columns, because a column of L bytes stands for more than L / 8 weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -144,24 +144,11 @@ class InvertedIndex(NamedTuple):
 
     def top(self, X: sp.csr_array, k: int, base: Base | None = None) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
-        k = min(k, self.n_labels)
-        labels = np.empty((X.shape[0], k), np.int32)
-        scores = np.empty((X.shape[0], k), np.float32)
-        if k:
-            top_rows(self.rows(X, base), self, *self._buffers(X), labels, scores)
-        return TopK(labels, scores)
+        return best_labels(self, top_rows, X, k, base)
 
     def above(self, X: sp.csr_array, threshold: float, base: Base | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
-        n, row = X.shape[0], 0
-        rows, buffers = self.rows(X, base), self._buffers(X)
-        found = np.empty(max(1024, 8 * n), np.int32)
-        ends = np.zeros(n + 1, np.int64)
-        while True:  # the number of labels is not known in advance: if the space runs out, continue with more
-            row = rows_above(rows, self, *buffers, np.float32(threshold), row, found, ends)
-            if row == n:
-                return found[: ends[n]].copy(), ends  # a view would keep all of `found` in memory
-            found = np.concatenate([found, np.empty(max(len(found), self.n_labels), np.int32)])
+        return labels_above(self, rows_above, X, threshold, base)
 
     def pairs(
         self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray, bases: np.ndarray | None = None
@@ -179,6 +166,31 @@ class InvertedIndex(NamedTuple):
         """The buffers of a thread: the scores of a row, and the factors and numbers of its columns."""
         most = int(np.diff(X.indptr).max(initial=0))
         return np.empty_like(self.bias_scores), np.empty(most, np.float32), np.empty(most, np.uint32)
+
+
+def best_labels(index: Any, kernel: Any, X: sp.csr_array, k: int, base: Base | None) -> TopK:
+    """The `min(k, n_labels)` best labels of every row of X, by the kernel `top_rows` of this kind of index."""
+    k = min(k, index.n_labels)
+    labels = np.empty((X.shape[0], k), np.int32)
+    scores = np.empty((X.shape[0], k), np.float32)
+    if k:
+        kernel(index.rows(X, base), index, *index._buffers(X), labels, scores)
+    return TopK(labels, scores)
+
+
+def labels_above(
+    index: Any, kernel: Any, X: sp.csr_array, threshold: float, base: Base | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The labels above `threshold` as CSR `indices` and `indptr`, by the kernel `rows_above` of this kind of index."""
+    n, row = X.shape[0], 0
+    rows, buffers = index.rows(X, base), index._buffers(X)
+    found = np.empty(max(1024, 8 * n), np.int32)
+    ends = np.zeros(n + 1, np.int64)
+    while True:  # the number of labels is not known in advance: if the space runs out, continue with more
+        row = kernel(rows, index, *buffers, np.float32(threshold), row, found, ends)
+        if row == n:
+            return found[: ends[n]].copy(), ends  # a view would keep all of `found` in memory
+        found = np.concatenate([found, np.empty(max(len(found), index.n_labels), np.int32)])
 
 
 def canonical(W: sp.csr_array) -> sp.csr_array:
