@@ -79,6 +79,13 @@ def test_vectors_are_used_as_they_are_and_stay_on_disk(tmp_path):
         lt.read(tmp_path / "train.txt", like=data, dense=np.zeros((3, 22), np.float32))
 
 
+def test_a_file_of_other_content_is_refused_without_advice_to_unpickle(files):
+    (files / "noise.npy").write_bytes(bytes(range(200)))
+    with pytest.raises(DataError, match=r"noise\.npy: is not an array of numbers.*no \.npy file") as caught:
+        lt.read(files / "train.jsonl", dense=files / "noise.npy")
+    assert "pickle" not in str(caught.value)
+
+
 def test_rows_must_match(files):
     np.save(files / "short.npy", VECTORS[:4])
     with pytest.raises(DataError, match=r"short\.npy: found 4 rows, expected one for each of the 6 rows of .*train"):
