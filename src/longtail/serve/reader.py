@@ -4,8 +4,8 @@ In an overload most requests are refused, and the time for refusals is not avail
 small. The reader watches all connections with a selector of its own, which costs less per request than asyncio's. A
 request that arrives in one piece is recognised by its first bytes and answered with prepared bytes. And refusals get a
 share of the CPU time only (`REFUSAL_SHARE`): in between, requests wait in the socket buffers of the kernel, whose
-number and size are limited. The waiting ends early when there is room in the queue again. A refusal takes about 30 µs,
-most of them in the kernel, so a worker refuses about 4,000 requests per second.
+number and size are limited. The waiting ends early when there is room in the queue again. A refusal takes 10 to 30 µs,
+most of them in the kernel, so a worker refuses 3,000 to 9,000 requests per second.
 
 A connection is read at once until its first request is answered, so a health check on a connection of its own does not
 wait behind the others. Only connections that ask again take part in the pauses.
@@ -30,7 +30,7 @@ CHUNK = 1 << 18  # bytes read at a time
 ROUND_SECONDS = 0.005  # reading without a break
 REFUSAL_SECONDS = 0.004  # refusing without a break
 TIMED_TOGETHER = 16  # connections between two looks at the clock of the thread, which is a slow system call
-REFUSAL_SHARE = 0.12  # of the CPU time that refusals may take
+REFUSAL_SHARE = 0.08  # of the CPU time that refusals may take
 IDLE_SHARE = 0.25  # wall time counts as at least this share of CPU time
 SPINS = 50  # turns of the event loop in a pause after which it does not watch the sockets
 ROOM = 0.5  # the queue has room again when it is filled to this share
