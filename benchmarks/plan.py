@@ -1,10 +1,10 @@
 """Plans against reality: time, peak memory and size of the model, for every method on every dataset.
 
-    python benchmarks/plan.py DATA… [--methods one-vs-all mach …] [--markdown]
+    python benchmarks/plan.py DATA… [--methods one-vs-all mach …]
 
 Every fit is planned and then done in a process of its own, after a small fit that compiles the kernels. A figure is
-right if the plan is within 30 % of what happened. Wall time means something on an idle machine only; CPU time suffers
-less from other programs.
+right if the plan is within 30 % of what happened. The size is that of the model folder. Wall time means something on an
+idle machine only; CPU time suffers less from other programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from longtail import store
 from longtail.methods import METHODS
 
 CLOSE = 0.3
-FIGURES = {"cpu": ("CPU s", 1.0), "wall": ("wall s", 1.0), "peak": ("peak MB", 1e6), "model": ("model MB", 1e6)}
+FIGURES = {"cpu": ("CPU s", 1.0), "wall": ("wall s", 1.0), "peak": ("peak MB", 1e6), "model": ("folder MB", 1e6)}
 
 
 def measure(path: str, method: str) -> dict[str, Any]:
@@ -36,10 +36,10 @@ def measure(path: str, method: str) -> dict[str, Any]:
     spent = time.process_time() - begin
     clf = make().fit(data)
     with tempfile.TemporaryDirectory() as place:
-        clf.save(Path(place) / "model", index=False)
+        clf.save(Path(place) / "model")
         size = store.model_size(Path(place) / "model")
     record = clf.training_
-    planned = {"cpu": plan.cpu_seconds, "wall": plan.seconds, "peak": plan.peak_bytes, "model": plan.model_bytes}
+    planned = {"cpu": plan.cpu_seconds, "wall": plan.seconds, "peak": plan.peak_bytes, "model": plan.disk_bytes}
     real = {"cpu": record.cpu_seconds, "wall": record.wall_seconds, "peak": record.peak_bytes, "model": size}
     return {"planned": planned, "real": real, "plan_seconds": spent}
 

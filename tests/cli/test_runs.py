@@ -25,9 +25,12 @@ def test_a_run_goes_on_and_ends_with_the_same_model(good, files, tmp_path):
     assert shown["state"] == "finished"
     assert shown["blocks"] == shown["blocks_done"]
     assert (shown["method"], shown["sessions"], shown["failed_attempts"]) == ("one-vs-all", 2, 0)
+    assert shown["planned_seconds"] > 0
+    assert shown["planned_peak_bytes"] > 1e6
     text = good("runs", tmp_path / "run")
     assert "state            finished" in text
     assert "60 rows, 13 features, 6 labels" in text
+    assert "s in all, peak memory" in text
 
 
 def test_a_calibrated_fit_is_several_runs(good, files, tmp_path):

@@ -18,6 +18,14 @@ class Piece(NamedTuple):
     cost: float = 1.0
 
 
+class Answer(NamedTuple):
+    square: int
+    n_threads: int
+    pid: int
+    shipped: bool  # whether the data was sent to the worker
+    accepted: bool = False  # whether the driver took the result over, as it does if workers cannot write it
+
+
 @dataclass(frozen=True)
 class Squares:
     """The square of the number of a block. `fault` is one of `tests.faults`; attempts are counted in `root`."""
@@ -27,25 +35,33 @@ class Squares:
     pause: float = 0.0
     mark: str = "squares"
 
+    def share(self) -> None:
+        """Make the folder look like a run, which nodes of a cluster that see it then use."""
+        (self.root / "run.json").write_text(self.mark, encoding="utf-8")
+        (self.root / "parts").mkdir(exist_ok=True)
+
     def __call__(self, data=None):
+        assert data is None or not data["rows"].flags.writeable  # all workers of a node map one copy
         if self.fault == "unready":
             raise RuntimeError("the data is gone")
         if self.fault == "unborn":
             os._exit(7)
 
         def task(number, work):
-            faults.strike(self.fault, number, faults.count(self.root, str(number)))
+            faults.strike(self.fault, number, faults.count(self.root / "attempts", str(number)))
             work.report(0.5)
             time.sleep(self.pause)
-            return number * number, work.n_threads, os.getpid()
+            return Answer(number * number, work.n_threads, os.getpid(), data is not None)
 
         return task
 
     def shipped(self):
-        return {"nothing": np.zeros(1)}
+        faults.count(self.root / "attempts", "shipped")
+        return {"rows": np.zeros(100_000)}
 
     def accept(self, result):
-        return result
+        return result._replace(accepted=True)
 
     def attempts(self) -> dict[int, int]:
-        return {int(name): count for name, count in faults.counts(self.root).items()}
+        found = faults.counts(self.root / "attempts")
+        return {int(name): count for name, count in found.items() if name != "shipped"}

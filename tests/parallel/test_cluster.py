@@ -126,3 +126,15 @@ def test_without_shared_storage_parts_come_back_through_a_bounded_window(cluster
     assert {slots for _, slots in under_way} == {2}
     assert clf.predict_topk(X, 5) == plain.predict_topk(X, 5)
     assert store.model_size(tmp_path / "model") > 0
+
+
+def test_the_threads_of_a_block_share_its_buckets(cluster_of_one, monkeypatch, tmp_path):
+    """A model of one block uses both CPUs of the node, and has the same bytes."""
+    KINDS["mach"]().set_params(n_jobs=1).fit(X, Y).save(tmp_path / "plain")
+    asked, submit = [], cluster.Cluster.submit
+    monkeypatch.setattr(
+        cluster.Cluster, "submit", lambda engine, *words: (asked.append(engine.cpus), submit(engine, *words))[1]
+    )
+    KINDS["mach"]().fit(X, Y, workers=f"ray:{cluster_of_one.address}").save(tmp_path / "model")
+    assert asked == [2]
+    assert store.model_id(tmp_path / "model") == store.model_id(tmp_path / "plain")

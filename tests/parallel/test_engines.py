@@ -13,10 +13,12 @@ import pytest
 from longtail.errors import InputError, RunError
 from longtail.parallel import AttemptLimits, Unsolved, Workers, dispatch
 from longtail.parallel.workers import FORMS
+from tests import faults
 from tests.parallel.tasks import Piece, Squares
 
 KILLABLE = ["processes:2", "ray"]
-ALL = ["threads", *KILLABLE]
+BARE = "ray without shared storage"  # data is sent to the nodes, and results come back
+ALL = ["threads", *KILLABLE, BARE]
 QUICK = AttemptLimits(min_timeout=2.0, timeout_factor=10.0, silence=2.5)
 PIECES = [Piece(number, cost=1.0 + number % 5) for number in range(9)]
 EXPECTED = sorted(number * number for number in range(9))
@@ -37,10 +39,13 @@ def run(tmp_path, request):
     """Dispatch the pieces to an engine; results, and what failed."""
 
     def run(kind, fault="", *, limits=QUICK, pause=0.0, pieces=PIECES, progress=lambda share: None, meanwhile=None):
-        if kind == "ray":
+        if kind.startswith("ray"):
             request.getfixturevalue("ray")
         squares = Squares(tmp_path, fault, pause)
-        workers = Workers.of(kind)
+        (tmp_path / "attempts").mkdir(exist_ok=True)
+        if kind == "ray":
+            squares.share()
+        workers = Workers.of(kind.partition(" ")[0])
         task = squares() if not fault.startswith("un") else None
         engine = workers.engine(
             lambda piece, work: task(piece.number, work), squares, n_jobs=2 if kind == "threads" else None
@@ -54,7 +59,8 @@ def run(tmp_path, request):
                 run.results.append(result)
                 if meanwhile is not None:
                     meanwhile()
-        return sorted(result[0] for result in run.results)
+        assert {(result.shipped, result.accepted) for result in run.results} <= {(kind == BARE, kind == BARE)}
+        return sorted(result.square for result in run.results)
 
     return run
 
@@ -69,10 +75,11 @@ def test_all_blocks_are_solved_once(run, kind):
     assert seen[-1] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("kind", KILLABLE)
+@pytest.mark.parametrize("kind", [*KILLABLE, BARE])
 def test_other_processes_do_the_work(run, kind):
     run(kind)
-    assert os.getpid() not in {pid for _, _, pid in run.results}
+    assert os.getpid() not in {result.pid for result in run.results}
+    assert faults.counts(run.squares.root / "attempts").get("shipped", 0) == (kind == BARE)
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -88,7 +95,7 @@ def test_a_block_that_always_fails_does_not_stop_the_others(run, kind):
     with pytest.raises(Unsolved) as error:
         run(kind, "raise:4:99")
     assert {PIECES[key].number for key in error.value.blocks} == {4}
-    assert sorted(result[0] for result in run.results) == [square for square in EXPECTED if square != 16]
+    assert sorted(result.square for result in run.results) == [square for square in EXPECTED if square != 16]
     assert run.squares.attempts() == {**dict.fromkeys(range(9), 1), 4: 3}
 
 
@@ -110,7 +117,7 @@ def test_what_happens_to_a_worker_costs_one_attempt_of_one_block(run, kind, faul
     assert run.squares.attempts() == {**dict.fromkeys(range(9), 1), 0: 2}
 
 
-@pytest.mark.parametrize("kind", KILLABLE)
+@pytest.mark.parametrize("kind", [*KILLABLE, BARE])
 def test_a_block_that_always_kills_its_worker_harms_no_other(run, kind):
     with pytest.raises(Unsolved) as error:
         run(kind, "kill:4:99")
@@ -139,13 +146,27 @@ def test_a_worker_that_cannot_get_ready_ends_the_run(run):
 
 def test_no_worker_outlives_the_run(run):
     run("processes:2", pause=0.01)
-    pids = {pid for _, _, pid in run.results}
+    pids = {result.pid for result in run.results}
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
 def test_threads_are_split_between_processes(run):
     run("processes:2", pieces=PIECES[:1])
-    assert {threads for _, threads, _ in run.results} == {len(os.sched_getaffinity(0))}
+    assert {result.n_threads for result in run.results} == {len(os.sched_getaffinity(0))}
+
+
+def test_cpus_are_split_between_the_blocks_of_a_cluster(run):
+    """One block has both CPUs of the cluster. With more blocks than CPUs, each has one."""
+    run("ray", pieces=PIECES[:1])
+    assert [result.n_threads for result in run.results] == [2]
+    assert (run.engine.cpus, run.engine.slots) == (2, 1)
+    engine = run.engine
+    engine.cpus = engine._cpus_each(9)
+    engine._count_slots()
+    assert (engine.cpus, engine.slots) == (1, 2)
+    engine.cpus, engine.nodes = 8, [{"Resources": {"CPU": 4.0}}, {"Resources": {"CPU": 3.0}}, {"Resources": {}}]
+    engine._count_slots()  # a node of 8 CPUs is gone
+    assert (engine.cpus, engine.slots) == (4, 1)
 
 
 def test_ctrl_c_ends_the_workers(run):

@@ -1,9 +1,12 @@
 """Training runs under fire, for as long as you like: `make soak`, or `python -m tests.runs.soak --kills 100`.
 
     driver    kill -9 of the training process at random moments, for every method, until `--kills` of them hit
-    workers   kill -9 or SIGSTOP of worker processes at random moments
-    flips     a random bit of a random file of a finished run
+    workers   kill -9 or SIGSTOP of one worker process, or of all, at random moments
+    faults    a block raises, ends its worker, hangs or has no memory; in processes and on Ray; a poison block
+    flips     a random bit of a random part, state or manifest
     disk      ENOSPC and EIO, once and from then on, at every step
+    versions  a run of another version of the library is refused, and goes on with its own
+    engines   every method in processes, on Ray, and on Ray without shared storage
     ray       a node of a Ray cluster with three nodes is killed
 
 Every round ends with the model of an uninterrupted fit, byte for byte, or counts as lost. Seeds are printed, and
@@ -13,6 +16,7 @@ Every round ends with the model of an uninterrupted fit, byte for byte, or count
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import multiprocessing
 import os
@@ -24,14 +28,22 @@ import tempfile
 import threading
 import time
 import warnings
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from longtail import runs
-from longtail.errors import DataWarning
+import longtail
+from longtail import parallel, runs
+from longtail.errors import DataWarning, ModelError, RunError
+from longtail.parallel import cluster
+from tests.runs import toy
 from tests.runs.disk import fail_at_every_step
 from tests.runs.problems import KINDS, fit, model_id
 
-PARTS = ("driver", "workers", "flips", "disk", "ray")
+PARTS = ("driver", "flips", "versions", "disk", "workers", "faults", "engines", "ray")
+METHODS = ("one-vs-all", "pd-sparse", "memoir", "mach")
+FAULTS = ("kill", "exit", "stop", "hang", "raise", "memory")
+HASTY = parallel.AttemptLimits(min_timeout=5.0, silence=4.0, start=30.0, first_block=30.0)
 
 
 class Soak:
@@ -41,7 +53,7 @@ class Soak:
         self.lost = 0
 
     def tell(self, part: str, **counts: object) -> None:
-        print(f"{part:<28}" + ", ".join(f"{name}: {count}" for name, count in counts.items()), flush=True)
+        print(f"{part:<34}" + ", ".join(f"{name}: {count}" for name, count in counts.items()), flush=True)
 
     def check(self, clf, kind: str) -> bool:
         """Whether the model is the one of an uninterrupted fit."""
@@ -95,19 +107,20 @@ class Soak:
     # --- workers -----------------------------------------------------------------------------------------------------
 
     def workers(self, rounds: int) -> None:
-        """Worker processes are killed or stopped one after the other while they train."""
-        killed = stopped = lost = 0
+        """One worker process, or all of them, are killed or stopped while they train."""
+        killed = stopped = at_once = lost = 0
         for number in range(rounds):
             run, over = self.place / f"workers-{number}", threading.Event()
             hits: list[int] = []
             sort = self.random.choice((signal.SIGKILL, signal.SIGSTOP))
+            most = self.random.choice((1, 99))
+            at_once += most > 1
 
-            def shoot(over=over, hits=hits, sort=sort) -> None:
+            def shoot(over=over, hits=hits, sort=sort, most=most) -> None:
                 while not over.wait(self.random.uniform(0.5, 4.0)) and len(hits) < 3:
-                    for child in multiprocessing.active_children():
+                    for child in multiprocessing.active_children()[:most]:
                         os.kill(child.pid, sort)
                         hits.append(sort)
-                        break
 
             thread = threading.Thread(target=shoot)
             thread.start()
@@ -119,17 +132,86 @@ class Soak:
             killed += hits.count(signal.SIGKILL)
             stopped += hits.count(signal.SIGSTOP)
             lost += not self.check(clf, "one-vs-all")
-        self.tell("workers", rounds=rounds, killed=killed, stopped=stopped, lost=lost)
+        self.tell("workers", rounds=rounds, all_at_once=at_once, killed=killed, stopped=stopped, lost=lost)
+
+    # --- faults of blocks --------------------------------------------------------------------------------------------
+
+    def faults(self, where: str) -> None:
+        """One block goes wrong once, in every way; then one always kills its worker."""
+        X, Y = toy.data()
+        plain = model_id(toy.Toy().fit(X, Y), self.place / "toy")
+        who = replace(parallel.Workers.of(where), limits=HASTY)
+        lost = retries = 0
+        for fault in FAULTS:
+            root = self.place / f"fault-{where.partition(':')[0]}-{fault}"
+            clf = self._toy(root, who, f"{fault}:2:1")
+            lost += model_id(clf, root / "model") != plain
+            retries += runs.status(root / "run").log.retries
+        root = self.place / f"poison-{where.partition(':')[0]}"
+        named = False
+        try:
+            self._toy(root, who, "kill:4:3")
+        except RunError as error:
+            named = "block 4, labels 12, 13, 14" in str(error) and runs.status(root / "run").n_done == 6
+        lost += not named or model_id(self._toy(root, who, ""), root / "model") != plain
+        self.lost += lost
+        self.tell(f"faults, {where}", kinds=len(FAULTS), retries=retries, poison=int(named), lost=lost)
+
+    @staticmethod
+    def _toy(root: Path, workers: parallel.Workers, fault: str) -> toy.Toy:
+        (root / "marks").mkdir(parents=True, exist_ok=True)
+        os.environ |= {"TOY_FAULT": fault, "TOY_MARKS": str(root / "marks")}
+        try:
+            return toy.Toy().fit(*toy.data(), run=root / "run", workers=workers)
+        finally:
+            del os.environ["TOY_FAULT"], os.environ["TOY_MARKS"]
+
+    # --- engines -----------------------------------------------------------------------------------------------------
+
+    def engines(self) -> None:
+        look = cluster._make_look
+        for where in ("processes:2", "ray", "ray without shared storage"):
+            if where.endswith("storage"):
+                cluster._make_look = lambda: lambda *words: (look()(*words)[0], False)
+            try:
+                lost = sum(not self.check(fit(kind, workers=where.partition(" ")[0]), kind) for kind in METHODS)
+            finally:
+                cluster._make_look = look
+            self.tell(f"engines, {where}", methods=len(METHODS), lost=lost)
+
+    # --- versions ----------------------------------------------------------------------------------------------------
+
+    def versions(self) -> None:
+        refused = lost = 0
+        for kind in METHODS:
+            run, own = self.place / f"version-{kind}", longtail.__version__
+            _stopped(kind, run)
+            longtail.__version__ = "0.0.0"
+            try:
+                fit(kind, run)
+            except ModelError as error:
+                refused += 'longtail was "' in str(error)
+            finally:
+                longtail.__version__ = own
+            lost += not self.check(fit(kind, run), kind)
+        self.lost += len(METHODS) - refused
+        self.tell("versions", runs=len(METHODS), refused=refused, lost=lost)
 
     # --- bits --------------------------------------------------------------------------------------------------------
 
     def flips(self, rounds: int) -> None:
-        run, warned, lost = self.place / "flips", 0, 0
-        fit("one-vs-all", run)
-        fit("mach", self.place / "flips-mach")
+        warned = states = lost = 0
         for _ in range(rounds):
-            kind, root = self.random.choice([("one-vs-all", run), ("mach", self.place / "flips-mach")])
-            path = self.random.choice(sorted([*root.glob("parts/*.part"), root / "run.json"]))
+            kind = self.random.choice(METHODS)
+            root = self.place / f"flips-{kind}"
+            if kind in ("pd-sparse", "memoir"):  # their states are damaged; the others are parts of finished runs
+                shutil.rmtree(root, ignore_errors=True)
+                _stopped(kind, root)
+            elif not root.exists():
+                fit(kind, root)
+            files = [*root.glob("parts/*.state"), *root.glob("parts/*.part"), root / "run.json"]
+            path = self.random.choice(sorted(files))
+            states += path.suffix == ".state"
             raw = bytearray(path.read_bytes())
             raw[self.random.randrange(len(raw))] ^= 1 << self.random.randrange(8)
             path.write_bytes(raw)
@@ -140,7 +222,7 @@ class Soak:
             warned += found
             lost += not (self.check(clf, kind) and found)
             self.lost += not found
-        self.tell("flips", rounds=rounds, found=warned, lost=lost)
+        self.tell("flips", rounds=rounds, of_states=states, found=warned, lost=lost)
 
     # --- the disk ----------------------------------------------------------------------------------------------------
 
@@ -172,6 +254,23 @@ class Soak:
         self.tell("ray, node killed", killed=len(killed), retries=found.log.retries, lost=int(not same))
 
 
+class _Enough(Exception):  # noqa: N818
+    """Ends a fit."""
+
+
+def _stopped(kind: str, run: Path) -> None:
+    """A run that is stopped after some of its work."""
+    seen: list[float] = []
+
+    def stop(share: float) -> None:
+        seen.append(share)
+        if len(seen) > 4:
+            raise _Enough
+
+    with contextlib.suppress(_Enough):
+        fit(kind, run, stop)
+
+
 def _wait_or_kill(child: int, seconds: float) -> int:
     """How a child ended that has so many seconds."""
     deadline = time.monotonic() + seconds
@@ -199,17 +298,19 @@ def main() -> int:
         (Path(place) / "expected").mkdir()
         (Path(place) / "disk").mkdir()
         soak = Soak(Path(place), seed, words.kills)
-        if "driver" in words.only:
-            for kind in words.kinds:
-                soak.driver(kind)
-        if "flips" in words.only:
-            soak.flips(10 * words.rounds)
-        if "disk" in words.only:
-            soak.disk()
-        if "workers" in words.only:
-            soak.workers(words.rounds)
-        if "ray" in words.only:
-            soak.ray()
+        parts = {
+            "driver": [partial(soak.driver, kind) for kind in words.kinds],
+            "flips": [partial(soak.flips, 10 * words.rounds)],
+            "versions": [soak.versions],
+            "disk": [soak.disk],
+            "workers": [partial(soak.workers, words.rounds)],
+            "faults": [partial(soak.faults, where) for where in ("processes:2", "ray")],
+            "engines": [soak.engines],
+            "ray": [soak.ray],
+        }
+        for name, tasks in parts.items():
+            for task in tasks if name in words.only else ():
+                task()
     print(f"lost: {soak.lost}")
     return 1 if soak.lost else 0
 

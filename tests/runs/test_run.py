@@ -79,6 +79,17 @@ def test_a_finished_run_is_not_solved_again(tmp_path, expected, counted):
     assert set(attempts(counted).values()) == {1}
 
 
+def test_the_manifest_keeps_the_plan(tmp_path):
+    plans = []
+    Toy().fit(X, Y, run=tmp_path / "run", plan=plans.append)
+    fit(tmp_path / "other")
+    assert runs.status(tmp_path / "run").plan == plans[0].as_dict()
+    assert runs.status(tmp_path / "run").planned("seconds") == pytest.approx(plans[0].seconds.likely, abs=1e-3)
+    assert runs.status(tmp_path / "run").planned("sample") is None  # a text
+    assert (runs.status(tmp_path / "other").plan, runs.status(tmp_path / "other").planned("seconds")) == (None, None)
+    Toy().fit(X, Y, run=tmp_path / "run")  # the same run with or without a plan
+
+
 def test_only_missing_blocks_are_solved(tmp_path, expected, counted):
     fit(tmp_path / "run")
     for number in (0, 5):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import longtail as lt
 from longtail import folder
 from longtail.errors import InputError, ModelError
+from longtail.matrix import canonical_csr
 from longtail.models import CompactModel, EnsembleModel, LinearModel
 from longtail.models.compact_weights import EIGHT_BIT, HALF
 from longtail.models.sharded import divided
-from longtail.store import Form, compact, form, index_size, read_model, verify_index, write_model
+from longtail.store import Form, compact, form, index_size, read_model, stored_bytes, verify_index, write_model
 from tests.models.test_compact import assert_same, long_tailed
 from tests.models.test_sharded import decisions, rows, whole
 from tests.store.forge import Forgery
@@ -21,8 +25,6 @@ from tests.store.test_sharded import is_mapped
 
 def some_model(**more) -> LinearModel:
     """Columns, lists, long gaps and a bias."""
-    import scipy.sparse as sp
-
     _, W = long_tailed(L=2000)
     return LinearModel(sp.csr_array(W), 40, 1.0, **more)
 
@@ -178,3 +180,23 @@ def test_shards_of_another_kind_than_their_arrays_are_refused(memory_path):
     forgery.seal()
     with pytest.raises(ModelError, match="lists no array compact_gaps"):
         read_model(memory_path / "m")
+
+
+@pytest.mark.parametrize("half", [True, False])
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_size_of_a_folder_is_known_from_the_number_of_weights_per_feature(memory_path, monkeypatch, half, shards):
+    """Weights at random labels: some features have columns, some long lists, some short ones with fillers."""
+    rng = np.random.default_rng(0)
+    L, counts = 3000, np.array([0, 1, 2, 5, 20, 100, 300, 480, 900, 2000] * 20)
+    labels = np.concatenate([rng.choice(L, count, replace=False) for count in counts])
+    weights = rng.normal(size=len(labels)).astype(np.float16 if half else np.float32).astype(np.float32)
+    features = np.repeat(np.arange(len(counts)), counts)
+    model = LinearModel(canonical_csr(sp.csr_array((weights, (labels, features)), shape=(L, len(counts)))), len(counts))
+    monkeypatch.setattr(form, "STORED_FROM", 1000)
+    monkeypatch.setattr(form, "SHARD_BYTES", -(-8 * len(labels) // shards))
+    whole = divided(model, -(-len(labels) // shards) + 60) if shards > 1 else model
+    write_model(memory_path / "m", whole, PROVENANCE)
+    own = [path for path in (memory_path / "m").iterdir() if re.search("W_|compact_", path.name)]
+    size = sum(path.stat().st_size - 128 for path in own)
+    assert (whole is model) == (shards == 1)
+    assert stored_bytes(counts, L, half=half) == pytest.approx(size, rel=0.05)

@@ -51,6 +51,8 @@ def _for_programs(folder: str, found: RunStatus) -> dict[str, Any]:
         "seconds_left": None if left is None or not math.isfinite(left) else round(left, 1),
         "silent_seconds": round(found.silent_seconds, 1),
         "block_seconds": round(found.log.seconds, 3),
+        "planned_seconds": found.planned("seconds"),
+        "planned_peak_bytes": found.planned("peak_bytes"),
         "failed_attempts": found.log.retries,
         "failures": list(found.log.failures),
         "unsolved": {str(block): labels for block, labels in found.log.unsolved.items()},
@@ -67,6 +69,9 @@ def _for_people(folder: str, found: RunStatus) -> Any:
     facts["data"] = ", ".join(f"{data.get(name)} {name}" for name in ("rows", "features", "labels"))
     facts["blocks"] = f"{found.n_done:,} of {found.n_blocks:,} done, {found.share:.1%} of the work"
     facts["on disk"] = size(found.bytes)
+    seconds, peak = found.planned("seconds"), found.planned("peak_bytes")
+    if seconds is not None and peak is not None:
+        facts["plan"] = f"{duration(seconds)} in all, peak memory {size(peak)}"
     if found.state == "running":
         if log.speed > 0:
             facts["speed"] = f"{log.speed * 60:.2%} of the work per minute"

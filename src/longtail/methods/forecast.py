@@ -27,6 +27,7 @@ import scipy.sparse as sp
 from longtail.errors import InputError
 from longtail.models.sharded import WEIGHT_BYTES
 from longtail.parallel import Stopped, Work
+from longtail.store import stored_bytes
 
 if TYPE_CHECKING:
     from longtail.methods.problem import CoupledProblem, Part
@@ -61,11 +62,13 @@ class Forecast:
 
     cpu_seconds : of all threads together
     busy_threads : how many threads work at a time, on average; never more than there are
-    model_bytes : the weights of the model
+    model_bytes : the weights of the model in memory
     thread_bytes : the working memory of a thread, or of the only block
     stack_bytes : what the stack holds while parts arrive, with the model itself
     sample : the sample in words
     sample_seconds : CPU seconds of the sample
+    disk_bytes : the weights in a model folder, without an index; None if they take as much as in memory
+    block_threads : how many threads can work on a block
     """
 
     cpu_seconds: Range
@@ -75,6 +78,8 @@ class Forecast:
     stack_bytes: float
     sample: str
     sample_seconds: float
+    disk_bytes: Range | None = None
+    block_threads: int = 1
 
 
 @dataclass
@@ -130,6 +135,14 @@ def weights_of_all(labels: np.ndarray, weights: np.ndarray, n_positive: np.ndarr
     return float(np.interp(size[n_positive > 0], places, means).sum())
 
 
+def disk_bytes(weights: np.ndarray, features: np.ndarray, n_weights: Range, n_labels: int) -> Range:
+    """The bytes of all weights in a model folder, given the weights of a sample and their features."""
+    with np.errstate(over="ignore"):
+        half = bool((weights.astype(np.float16) == weights).all())
+    counts = np.bincount(features) * (n_weights.likely / max(len(features), 1))
+    return n_weights.times(stored_bytes(counts, n_labels, half=half) / max(n_weights.likely, 1.0))
+
+
 # --- problems of one block -------------------------------------------------------------------------------------------
 
 WARM_ROWS = 50  # rows of the problem that compiles the kernels
@@ -137,11 +150,10 @@ FIRST_LABELS = 64  # labels of the first sample; each further sample has twice a
 MIN_LABELS = 512  # with fewer labels, rows are sampled instead
 MIN_ROWS = 200
 MAX_SHARE = 0.25  # the largest smaller problem
-SMALL_SECONDS = 5.0  # a problem that takes less is not worth more samples than one,
-SMALL_BYTES = 150  # and its memory is small; this much per weight is enough
-PACE = Range(0.75, 1.15, 1.6)  # mean time of a step of training, against the first steps
+SMALL_BYTES = 150  # per weight; enough for a problem so small that all of it was solved
+PACE = Range(0.7, 1.0, 1.5)  # mean time of a step of training, against the first steps
+TOUCHED = 0.7  # share of the allocated memory that is ever written
 WEIGHTS_DOUBT = 0.2
-UNSETTLED_DOUBT = 1.5  # for small problems, where the choices of training, such as C, are not made first
 
 
 def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_threads: int) -> Forecast:
@@ -161,10 +173,11 @@ def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_thre
     watch = Stopwatch(begun.spent)
     if part is not None:  # all of it was quick
         n_weights, sample = Range.around(len(part.arrays["W_data"]), 0.0), "all of the work"
+        arrays = part.arrays
         working, pace = SMALL_BYTES * n_weights.likely, Range.around(1.0, TIMER)
     else:
         sizes = _Sizes(problem, X, Y, n_threads, begun.seconds, watch)
-        n_weights, working, pace = sizes.n_weights, sizes.working_bytes, PACE
+        n_weights, working, pace, arrays = sizes.n_weights, sizes.working_bytes, PACE, sizes.arrays
         sample = f"the first {begun.share:.1%} of the work, and {sizes.n_pairs:,} of {Y.nnz:,} pairs of row and label"
     return Forecast(
         cpu_seconds=Range(*(begun.seconds * factor for factor in pace)),
@@ -174,6 +187,7 @@ def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_thre
         stack_bytes=0.0,  # the part becomes the model as it is
         sample=sample,
         sample_seconds=watch.spent,
+        disk_bytes=disk_bytes(arrays["W_data"], arrays["W_indices"], n_weights, Y.shape[1]),
     )
 
 
@@ -193,26 +207,25 @@ class _Sizes:
         self.counts = np.bincount(Y.indices, minlength=Y.shape[1])
         self.order = np.argsort(-self.counts, kind="stable")[: np.count_nonzero(self.counts)]
         share = min(MAX_SHARE / 4, max(FIRST_LABELS / max(len(self.order), 1), MIN_ROWS / max(X.shape[0], 1)))
-        self.problem, memory = problem, _Memory(0.0, SMALL_BYTES)
-        if seconds > SMALL_SECONDS:
-            with watch.lap():
-                self.problem = problem.settled(n_threads)
-            memory = _Memory.of([share, 4 * share], lambda share: int(self._solved(share)[1].sum()))
+        with watch.lap():
+            self.problem = problem.settled(n_threads)
+        memory = _Memory()
         while True:
-            share *= 2
             with watch.lap():
-                columns, weights, self.n_pairs = self._solved(share)
-            if 2 * share > MAX_SHARE or not watch.has_time_for(2 * watch.laps[-1], seconds):
+                used = allocated(lambda share=share: self._solve(share))  # type: ignore[misc]
+            memory.add(int(self.weights.sum()), used)
+            share *= 2
+            if share > MAX_SHARE or (memory.is_known and not watch.has_time_for(2 * watch.laps[-1], seconds)):
                 break
-        likely = float(weights.sum()) * Y.nnz / max(self.n_pairs, 1)
+        likely = float(self.weights.sum()) * Y.nnz / max(self.n_pairs, 1)
         if len(self.order) >= MIN_LABELS:
-            likely = weights_of_all(columns, weights, self.counts)
-        doubt = WEIGHTS_DOUBT if seconds > SMALL_SECONDS else UNSETTLED_DOUBT
-        self.n_weights = Range.around(likely, doubt)
+            likely = weights_of_all(self.columns, self.weights, self.counts)
+        likely = min(likely, len(self.order) * (X.shape[1] + 1.0))
+        self.n_weights = Range.around(likely, WEIGHTS_DOUBT)
         self.working_bytes = memory.of_weights(likely)
 
-    def _solved(self, share: float) -> tuple[np.ndarray, np.ndarray, int]:
-        """Solve a smaller problem. Return its labels, their numbers of weights, and its number of pairs."""
+    def _solve(self, share: float) -> None:
+        """Solve a smaller problem. Keep its labels, its weights, their number per label, and its number of pairs."""
         problem = None
         while problem is None and share < 1:
             rows, columns = _some(self.Y, self.order, share)
@@ -221,8 +234,8 @@ class _Sizes:
             share *= 2
         if problem is None:  # no part of the rows will do
             problem, some, columns = self.problem, self.Y, np.arange(self.Y.shape[1])
-        part = problem.solve(problem.blocks()[0], Work(self.n_threads))
-        return columns, np.diff(part.arrays["W_indptr"]), some.nnz
+        self.arrays = problem.solve(problem.blocks()[0], Work(self.n_threads)).arrays
+        self.columns, self.weights, self.n_pairs = columns, np.diff(self.arrays["W_indptr"]), some.nnz
 
 
 def _like(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array) -> CoupledProblem | None:
@@ -243,23 +256,30 @@ def _some(Y: sp.csr_array, order: np.ndarray, share: float) -> tuple[np.ndarray,
     return np.flatnonzero(np.diff(Y[:, columns].indptr)), columns
 
 
-class _Memory(NamedTuple):
-    """Working memory as a function of the weights: something for every feature, and something for every weight."""
+@dataclass
+class _Memory:
+    """Working memory as a function of the weights: something for every feature, and something for every weight.
 
-    fixed: float
-    per_weight: float
+    The two largest problems determine both. In smaller ones, most of a table or list is empty. Arrays grow ahead of the
+    need, and take no memory where nothing is written: TOUCHED is what does.
+    """
 
-    @classmethod
-    def of(cls, shares: list[float], solve: Callable[[float], int]) -> _Memory:
-        """Measure the memory of `solve`, which returns the number of weights, for a small and a larger share."""
-        weights: list[int] = []
-        used = [allocated(lambda share=share: weights.append(solve(share))) for share in shares]  # type: ignore[misc]
-        more = weights[1] - weights[0]
-        per_weight = max(0.0, (used[1] - used[0]) / more) if more > 0 else used[1] / max(weights[1], 1)
-        return cls(max(0.0, used[1] - per_weight * weights[1]), per_weight)
+    weights: list[int] = field(default_factory=list)
+    used: list[int] = field(default_factory=list)
+
+    def add(self, weights: int, used: int) -> None:
+        self.weights.append(weights)
+        self.used.append(used)
+
+    @property
+    def is_known(self) -> bool:
+        return len(self.weights) > 2
 
     def of_weights(self, n_weights: float) -> float:
-        return self.fixed + self.per_weight * n_weights
+        used, weights = self.used[-1], max(self.weights[-1], 1)
+        more = weights - self.weights[-2] if len(self.weights) > 1 else 0
+        per_weight = max(0.0, (used - self.used[-2]) / more) if more > 0 else used / weights
+        return TOUCHED * (max(0.0, used - per_weight * weights) + per_weight * n_weights)
 
 
 class _Begun:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MEMORY_DOUBT = 0.1  # of what is not the model: pages of libraries, and what the allocator keeps
 START_SECONDS = 5.0  # until the worker processes of a cluster are ready
+LABEL_BYTES, ROW_BYTES = 64, 8  # of a model folder beside the weights: names, records, hashes
+EXAMPLE = 4, 16  # nodes and cores of the cluster that an advice mentions
 LONG = 3600.0  # a fit of this many seconds should have a run folder
 
 
@@ -47,14 +49,14 @@ class Plan:
     cpu_seconds : CPU time of all threads together
     block_seconds : CPU time of the longest block
     peak_bytes : largest resident memory of the process, with the data and the libraries
-    model_bytes : weights of the model in memory. On disk it takes about half of this in half precision, which is the
-        default if nothing is lost, and otherwise two to three times as much, with its index
+    model_bytes : weights of the model in memory
+    disk_bytes : the model folder without an index, in the form that `save` chooses
     needed_bytes : memory that training needs in addition to what the process has now
     free_bytes : memory that is free now
     sample : what was timed
     sample_seconds : CPU time of the sample
 
-    Each of `seconds`, `cpu_seconds`, `peak_bytes` and `model_bytes` has `low`, `likely` and `high`.
+    Each of `seconds`, `cpu_seconds`, `peak_bytes`, `model_bytes` and `disk_bytes` has `low`, `likely` and `high`.
     """
 
     method: str
@@ -69,8 +71,10 @@ class Plan:
     setup_seconds: float
     peak_bytes: Range
     model_bytes: Range
+    disk_bytes: Range
     needed_bytes: Range
     thread_bytes: float
+    block_threads: int  # threads that can work on a block
     shares_memory: bool  # whether the model can be written shard by shard while it is trained
     free_bytes: float
     sample: str
@@ -96,8 +100,9 @@ class Plan:
         if self.n_blocks == 1:  # a single machine solves it, with as many threads as can be busy
             at_once = min(cores, max(1.0, self.cpu_seconds.likely / max(self.seconds.likely, 1e-9)))
         else:
-            most = self.cpu_seconds.likely / max(self.block_seconds, 1e-9)  # the longest block bounds the time
-            at_once = min(nodes * cores, most, self.n_blocks * cores)
+            each = min(cores, self.block_threads)
+            most = each * self.cpu_seconds.likely / max(self.block_seconds, 1e-9)  # the longest block bounds the time
+            at_once = min(nodes * cores, most)
         return self.cpu_seconds.times(1.0 / max(at_once, 1.0)).plus(START_SECONDS + self.setup_seconds)
 
     def advice(self) -> list[str]:
@@ -115,10 +120,18 @@ class Plan:
                 said.append("--method mach: Mach.suggest_sizes(…, memory=BYTES) chooses a model for a memory budget")
             else:
                 said.append("fewer buckets: Mach.suggest_sizes(…, memory=BYTES) chooses them for a memory budget")
-            said.append("use a machine with more memory, or a cluster (--workers ray:ADDRESS)")
+            said.append(f"use a machine with more memory{self._or_cluster()}")
         if self.seconds.likely > LONG:
-            said.append("training takes long: --run FOLDER keeps what is finished")
+            said.append(f"training takes long: --run FOLDER keeps what is finished{self._or_cluster()}")
         return said
+
+    def _or_cluster(self) -> str:
+        """What a cluster would take, in words. A single block gains nothing from it."""
+        if self.n_blocks == 1:
+            return ""
+        nodes, cores = EXAMPLE
+        took = duration(self.on_cluster(nodes, cores).likely)
+        return f"; or use a cluster (--workers ray:ADDRESS): {nodes} machines of {cores} cores take about {took}"
 
     def _needed(self, n_threads: int) -> float:
         return self.needed_bytes.likely - (self.n_threads - n_threads) * self.thread_bytes
@@ -144,7 +157,7 @@ class Plan:
         """Return the plan in one line."""
         return (
             f"Plan: {_span(self.seconds, duration)}, peak memory {_span(self.peak_bytes, size)} "
-            f"({size(self.free_bytes)} free), model {_span(self.model_bytes, size)}, {self.n_blocks:,} "
+            f"({size(self.free_bytes)} free), model {_span(self.disk_bytes, size)} on disk, {self.n_blocks:,} "
             f"block{'' if self.n_blocks == 1 else 's'} on {self.n_threads} thread{'' if self.n_threads == 1 else 's'}"
         )
 
@@ -158,14 +171,14 @@ class Plan:
             "CPU time": _span(self.cpu_seconds, duration),
             "peak memory": f"{_span(self.peak_bytes, size)}; training adds {size(self.needed_bytes.likely)}, "
             f"and {size(self.free_bytes)} are free",
-            "model": _span(self.model_bytes, size),
+            "model": f"{_span(self.disk_bytes, size)} on disk, {_span(self.model_bytes, size)} in memory",
             "sample": f"{self.sample}, {duration(self.sample_seconds)} of CPU time",
         }
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain values, for JSON."""
         names = ("method", "n_samples", "n_features", "n_labels", "n_blocks", "n_threads", "sample", "fits")
-        ranges = ("seconds", "cpu_seconds", "peak_bytes", "model_bytes", "needed_bytes")
+        ranges = ("seconds", "cpu_seconds", "peak_bytes", "model_bytes", "disk_bytes", "needed_bytes")
         return {
             **{name: getattr(self, name) for name in names},
             **{name: {key: round(value, 3) for key, value in getattr(self, name)._asdict().items()} for name in ranges},
@@ -208,8 +221,10 @@ def plan_of(job: Job) -> Plan:
         setup_seconds=job.setup_seconds,
         peak_bytes=peak,
         model_bytes=found.model_bytes,
+        disk_bytes=(found.disk_bytes or found.model_bytes).plus(LABEL_BYTES * job.Y.shape[1] + ROW_BYTES * rows),
         needed_bytes=needed,
         thread_bytes=found.thread_bytes,
+        block_threads=found.block_threads,
         shares_memory=job.problem.unit == "label",
         free_bytes=memory.free(),
         sample=found.sample,
@@ -238,12 +253,12 @@ class Announcement:
         self.n_fits = n_fits
         self.plan: Plan | None = None
 
-    def __call__(self, job: Job) -> float | None:
-        """Return the seconds that the longest block should take. None without a plan."""
+    def __call__(self, job: Job) -> Plan | None:
+        """Return the plan, which is made once. None if nobody wants it."""
         if self.tell is not None and self.plan is None:
             self.plan = plan_of(job).times(self.n_fits)
             self.tell(self.plan)
-        return None if self.plan is None else self.plan.block_seconds
+        return self.plan
 
 
 class Planning:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,9 @@ from longtail.methods.problem import Block, Extras, Part, Problem
 from longtail.models import LinearModel, Model
 from longtail.models.sharded import divided, shard_weights
 from longtail.training import Training
+
+if TYPE_CHECKING:
+    from longtail.methods.planning import Plan
 
 Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
 MAX_NAMES = 5  # labels that an error names
@@ -81,22 +84,22 @@ def solve(
     run: str | os.PathLike[str] | None = None,
     workers: parallel.Workers | None = None,
     shard_size: int | None = None,
-    block_seconds: float | None = None,
+    plan: Plan | None = None,
 ) -> Solved:
     """Return the model of the job and its training record, and the alphas if the job keeps them.
 
-    block_seconds : how long the longest block should take, if a plan says so
+    plan : kept in the run folder; the time limits of blocks come from it
     """
     workers = workers or parallel.Workers()
     most = shard_weights(shard_size)
     if run is not None:
         assembly = _Assembly(job.problem, most, store.Shelf(Path(run) / "shards"))
-        return _in_folder(job, progress, Path(run), workers, assembly, block_seconds)
+        return _in_folder(job, progress, Path(run), workers, assembly, plan)
     assembly = _Assembly(job.problem, most)
     if workers.are_threads:
         return _in_memory(job, progress, assembly)
     with tempfile.TemporaryDirectory(prefix="longtail-run-", ignore_cleanup_errors=True) as place:
-        return _in_folder(job, progress, Path(place), workers, assembly, block_seconds)
+        return _in_folder(job, progress, Path(place), workers, assembly, plan)
 
 
 # --- in memory -------------------------------------------------------------------------------------------------------
@@ -208,12 +211,12 @@ def _in_folder(
     root: Path,
     workers: parallel.Workers,
     assembly: _Assembly,
-    block_seconds: float | None,
+    plan: Plan | None,
 ) -> Solved:
     blocks = job.problem.blocks()
-    expected = None if block_seconds is None else _expected(blocks, block_seconds)
+    expected = None if plan is None else _expected(blocks, plan.block_seconds)
     total = sum(block.cost for block in blocks) or 1.0
-    with runs.Run(root, job.identity(blocks), blocks) as run:
+    with runs.Run(root, job.identity(blocks), blocks, None if plan is None else plan.as_dict()) as run:
         todo = list(blocks)
         for _ in range(ROUNDS):
             missing = run.parts.missing(todo)

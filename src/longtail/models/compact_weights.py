@@ -150,6 +150,17 @@ class CompactWeights(NamedTuple):
         return features.astype(index_type), labels.astype(index_type), weights
 
 
+def half_bytes(counts: np.ndarray, n_labels: int) -> float:
+    """The expected bytes in half precision, if feature j has weights for counts[j] labels at random."""
+    in_column = counts * COLUMN_SHARE > n_labels
+    listed = counts[~in_column & (counts > 0)]
+    no_label = (1.0 - listed / max(n_labels, 1)) ** LARGEST_GAP  # the probability of a filler after an entry
+    fillers = listed * np.minimum(no_label / (1.0 - no_label), n_labels / LARGEST_GAP / (listed + 1))
+    entry, code = 3.0, 2.0  # bytes of a weight with its gap, and of a weight
+    columns = code * width_of(n_labels) * np.count_nonzero(in_column)
+    return float(entry * (listed.sum() + fillers.sum()) + columns + 12 * len(counts) + 4 * n_labels)
+
+
 def is_half(W: ByFeature, n_features: int) -> bool:
     """Whether half precision holds all weights exactly, those of the bias excepted."""
     end = int(W.ends[n_features])

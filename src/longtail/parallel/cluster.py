@@ -54,13 +54,17 @@ class Remote(Protocol):
 
 
 class Cluster(Engine):
-    """Runs one Ray task per block. A task requests as many CPUs as it has threads."""
+    """Runs one Ray task per block. A task requests as many CPUs as it has threads.
+
+    Without `n_jobs`, a task has one thread, or more if there are fewer blocks than free CPUs.
+    """
 
     reconnects = True
 
     def __init__(self, prepare: Any, address: str | None, n_jobs: int | None) -> None:
         self.prepare: Remote = prepare
         self.address = address
+        self.n_jobs = n_jobs
         self.cpus = 1 if n_jobs is None else n_threads(n_jobs)
         try:
             self.ray: Any = importlib.import_module("ray")
@@ -71,6 +75,9 @@ class Cluster(Engine):
         self.sign = sign
         self.own = not self.ray.is_initialized()  # a connection that was open before stays open
         self._connect()
+        if self.n_jobs is None:
+            self.cpus = self._cpus_each(n_blocks)
+            self._count_slots()
 
     def _connect(self) -> None:
         if self.own:
@@ -94,7 +101,7 @@ class Cluster(Engine):
         shared = self._check_nodes()
         self.recipe = self.ray.put(self.prepare)
         self.data = None if shared else self.ray.put(self.prepare.shipped())
-        self.task = self.ray.remote(num_cpus=self.cpus, max_retries=0)(_solve_block)
+        self.task = self.ray.remote(max_retries=0)(_solve_block)
 
     def _refresh(self) -> None:
         """Update the number of blocks that fit on the nodes that are alive."""
@@ -102,7 +109,21 @@ class Cluster(Engine):
             return
         self.refreshed = time.monotonic()
         self.nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        self.slots = max(1, sum(int(node["Resources"].get("CPU", 0)) // self.cpus for node in self.nodes))
+        self._count_slots()
+
+    def _count_slots(self) -> None:
+        sizes = self._node_sizes()
+        if self.n_jobs is None:  # the largest node may be gone
+            self.cpus = max(1, min(self.cpus, max(sizes, default=1)))
+        self.slots = max(1, sum(size // self.cpus for size in sizes))
+
+    def _node_sizes(self) -> list[int]:
+        return [int(node["Resources"].get("CPU", 0)) for node in self.nodes]
+
+    def _cpus_each(self, n_blocks: int) -> int:
+        """The CPUs of a block, if blocks are to use all CPUs that are free now. A task runs on one node."""
+        free = int(self.ray.available_resources().get("CPU", 0))
+        return max(1, min(free // max(n_blocks, 1), max(self._node_sizes(), default=1)))
 
     def _check_nodes(self) -> bool:
         """Compare the versions of all nodes before any work. Returns whether all of them see the run folder."""
@@ -132,7 +153,7 @@ class Cluster(Engine):
     def submit(self, key: int, block: Any) -> None:
         token = secrets.token_hex(8)
         words = (self.recipe, self.data, block.number, key, token, self.cpus, self.board)
-        self.tasks[key] = (self.task.remote(*words), token)
+        self.tasks[key] = (self.task.options(num_cpus=self.cpus).remote(*words), token)
 
     def wait(self, seconds: float) -> list[Event]:
         keys = {answer: key for key, (answer, _) in self.tasks.items()}

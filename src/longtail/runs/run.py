@@ -1,7 +1,7 @@
 """The folder of a run.
 
 run/
-  run.json, block_*.npy   the manifest: versions, method, parameters, data and blocks, and their fingerprint
+  run.json, block_*.npy   the manifest: versions, method, parameters, data and blocks, their fingerprint, and the plan
   lock                    held by the process that trains
   events.jsonl            progress, retries and failures, for `longtail runs`
   data/                   X and Y for workers in other processes, memory-mapped
@@ -162,14 +162,24 @@ class State:
 
 
 class Run:
-    """A run folder in which this process trains. It is a context manager, which releases the lock at the end."""
+    """A run folder in which this process trains. It is a context manager, which releases the lock at the end.
 
-    def __init__(self, root: str | os.PathLike[str], identity: Identity, blocks: Sequence[Listed]) -> None:
+    plan : what the run was expected to take when it began, as plain JSON values. It is not part of the identity.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        identity: Identity,
+        blocks: Sequence[Listed],
+        plan: Mapping[str, Any] | None = None,
+    ) -> None:
         self.root = Path(root).absolute()
         self.identity = identity
         self.mark = fingerprint(identity)
         self.parts = Parts(self.root, self.mark)
         self.blocks = blocks
+        self.plan = plan
 
     def __enter__(self) -> Self:
         folder.check_target(self.root, folder.RUN)
@@ -237,4 +247,5 @@ class Run:
             "block_costs": np.array([block.cost for block in self.blocks], np.float64),
         }
         meta = {"identity": self.identity, "fingerprint": self.mark, "created": round(time.time(), 3)}
+        meta["plan"] = None if self.plan is None else dict(self.plan)
         folder.write(self.root, folder.RUN, listed, meta)

@@ -29,11 +29,18 @@ class RunStatus:
     bytes: int
     share: float  # share of the work that is done, by cost
     log: RunSummary
+    plan: dict[str, Any] | None = None  # what the run was expected to take when it began
 
     @property
     def seconds_left(self) -> float | None:
         """Estimate from the speed of the current session. None if the run is not running or the speed is unknown."""
         return self.log.seconds_left if self.state == "running" else None
+
+    def planned(self, name: str) -> float | None:
+        """Return the likely value that the plan has for a name, such as "seconds". None without a plan."""
+        value = (self.plan or {}).get(name)
+        likely = value.get("likely") if isinstance(value, dict) else None
+        return float(likely) if isinstance(likely, int | float) else None
 
     @property
     def silent_seconds(self) -> float:
@@ -78,6 +85,7 @@ def status(root: str | os.PathLike[str]) -> RunStatus:
         bytes=sum(size for size in sizes if size is not None),
         share=max(share, log.share) if held else share,
         log=log,
+        plan=meta["plan"] if isinstance(meta.get("plan"), dict) else None,
     )
 
 

@@ -2,7 +2,7 @@
 their content."""
 
 from longtail.store.card import Card, read_card, write_card
-from longtail.store.form import Form
+from longtail.store.form import Form, stored_bytes
 from longtail.store.index import verify as verify_index
 from longtail.store.model import Provenance, index_size, model_id, model_size, read_model, write_model
 from longtail.store.shelf import Shelf
@@ -17,6 +17,7 @@ __all__ = [
     "model_size",
     "read_card",
     "read_model",
+    "stored_bytes",
     "verify_index",
     "write_card",
     "write_model",

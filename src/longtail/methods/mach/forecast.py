@@ -16,7 +16,7 @@ import numpy as np
 
 from longtail.compiled import frozen
 from longtail.methods.forecast import TIMER, Forecast, Range, Stopwatch, allocated
-from longtail.methods.mach.descent import LINKS, ColumnPiece, RepetitionGroup
+from longtail.methods.mach.descent import LINKS, ColumnPiece, RepetitionGroup, thread_shares
 from longtail.models.buckets import WEIGHTS
 from longtail.parallel import Team, Work
 
@@ -53,7 +53,9 @@ def of_repetitions(problem: MachProblem, n_threads: int) -> Forecast:
     thread_bytes = allocated(block_bytes)
     with Team(at_once) as team:
         groups = [RepetitionGroup(data, hashes, block.items, each) for block in blocks[:at_once]]
-        team.run(lambda group: train(group, 0, min(FIRST_ROWS, len(order))), groups)  # touches the weights
+        for piece in (piece for group in groups for piece in group.pieces):
+            piece.weights.V.fill(0)  # the first use of a page takes longer than the work
+        team.run(lambda group: train(group, 0, min(FIRST_ROWS, len(order))), groups)
         done, n_rows, seconds, timed = 0, FIRST_ROWS, 0.0, 0
         while True:
             stop = min(done + n_rows, len(order))
@@ -73,17 +75,19 @@ def of_repetitions(problem: MachProblem, n_threads: int) -> Forecast:
     model = Range(*(min(value, dense) for value in model)).plus(hashes.table.nbytes)
     return Forecast(
         cpu_seconds=Range.around(seconds, 2 * TIMER),
-        busy_threads=min(n_threads, at_once * len(_pieces(problem, each))),
+        busy_threads=min(n_threads, at_once * _n_pieces(problem, each)),
         model_bytes=model,
         thread_bytes=thread_bytes,
         stack_bytes=2 * model.likely,  # all parts, and the model that they are joined into
         sample=f"{timed:,} of {n_visits:,} visits of a row",
         sample_seconds=watch.spent,
+        block_threads=_n_pieces(problem, hashes.n_repetitions * hashes.n_buckets),
     )
 
 
-def _pieces(problem: MachProblem, n_threads: int) -> list[ColumnPiece]:
-    return RepetitionGroup(problem.data, problem.hashes, problem.blocks()[0].items[:1], n_threads).pieces
+def _n_pieces(problem: MachProblem, n_threads: int) -> int:
+    """The number of pieces into which this number of threads divides a block."""
+    return len(thread_shares(len(problem.blocks()[0].items), problem.hashes.n_buckets, problem.data.link, n_threads))
 
 
 def _weights(problem: MachProblem, watch: Stopwatch) -> Range:

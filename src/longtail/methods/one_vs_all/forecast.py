@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from longtail.methods.forecast import TIMER, Forecast, Range, Stopwatch, allocated, spread, weights_of_all
+from longtail.methods.forecast import TIMER, Forecast, Range, Stopwatch, allocated, disk_bytes, spread, weights_of_all
 from longtail.methods.one_vs_all.parts import GROWTH
 from longtail.methods.problem import Block, Part
 from longtail.models.sharded import WEIGHT_BYTES
@@ -29,6 +29,8 @@ FIRST_LABELS = 64  # labels of the smallest timed blocks; each further round has
 class _Trial(NamedTuple):
     labels: np.ndarray
     n_weights: np.ndarray  # of each of these labels
+    weights: np.ndarray
+    features: np.ndarray  # of each of the weights
     seconds: float
 
 
@@ -78,13 +80,22 @@ def of_labels(problem: OneVsAllProblem, n_threads: int) -> Forecast:
         stack_bytes=GROWTH * WEIGHT_BYTES * weights.likely + 8 * problem.n_labels,
         sample=f"{len(labels):,} of {len(order):,} labels",
         sample_seconds=watch.spent,
+        disk_bytes=disk_bytes(*_without_bias(problem, trials), weights, problem.n_labels),
     )
 
 
 def _solved(problem: OneVsAllProblem, labels: np.ndarray) -> _Trial:
     begin = time.thread_time()
     part: Part = problem.solve(Block(0, labels, 1.0), Work())
-    return _Trial(part.items, np.diff(part.arrays["indptr"]), time.thread_time() - begin)
+    spent = time.thread_time() - begin
+    return _Trial(part.items, np.diff(part.arrays["indptr"]), part.arrays["data"], part.arrays["indices"], spent)
+
+
+def _without_bias(problem: OneVsAllProblem, trials: list[_Trial]) -> tuple[np.ndarray, np.ndarray]:
+    """The weights of all trials and their features. The weights of the bias are always float32."""
+    weights, features = (np.concatenate([getattr(trial, name) for trial in trials]) for name in ("weights", "features"))
+    own = features < problem.n_features
+    return weights[own], features[own]
 
 
 def _seconds(trials: list[_Trial], n_labels: int, n_blocks: int) -> Range:
