@@ -1,31 +1,41 @@
 """One-vs-all at the size of Amazon-670K: a plan for all labels, some of the labels really trained, and extrapolations.
 
-    python benchmarks/scale.py [--size 1.0] [--trained 0.02] [--real TRAIN_FILE] [--cluster 50x32]
+    python benchmarks/scale.py [--size 1.0] [--trained 0.02] [--real TRAIN_FILE…] [--cluster 50x32]
 
 Amazon-670K has 490,449 rows, 135,909 features, 670,091 labels, 76 nonzeros and 5.5 labels per row. The generator makes
 data of this shape (times --size). Rows belong to topics. A topic has its words and 32 labels, a label has words of its
 own, and all rows have common words with Zipf's frequencies; values are tf-idf. Whether solvers find such data as hard
 as text is shown by a table: rounds of the dual solver and rows inside the margin (`n_active`), by the number of
-positives of a label, beside those of a real dataset (--real).
+positives of a label, beside those of real datasets (--real).
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 import longtail as lt
+from longtail.methods.planning import Plan
 from longtail.words import duration, size
+
+T = TypeVar("T")
 
 ROWS, FEATURES, LABELS = 490_449, 135_909, 670_091
 LABELS_PER_ROW = 5.5
 TOPIC_LABELS = 32  # labels of a topic
 TOPIC_WORDS, LABEL_WORDS = 60, 8  # words of a topic, and of a label
-COMMON_DRAWS, TOPIC_DRAWS, LABEL_DRAWS = 48, 26, 3  # words that a row draws: common, of its topic, of each label
+# Words that a row draws: common, of its topic, of each label. Chosen so that rounds and active rows by the number of
+# positives are between those of tib-gnd-40k and debian-deps.
+COMMON_DRAWS, TOPIC_DRAWS, LABEL_DRAWS = 70, 10, 2
 CHUNK = 20_000
 BANDS = ((1, 1), (2, 4), (5, 9), (10, 29), (30, 99), (100, 10**9))
 
@@ -99,65 +109,101 @@ def bands(title: str, Y: sp.csr_array, clf: lt.OneVsAll) -> None:
             print(f"| {name} | {inside.sum():,} | {rounds:.2f} | {active:,.0f} | {weights:,.0f} |")
 
 
-def peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
+# --- steps, each in a process of its own, so that none inherits the peak memory of another ---------------------------
+
+
+def make_data(folder: str, share: float) -> None:
+    """Generate the data and save it."""
+    begin = time.process_time()
+    X, Y = generate(*(max(64, int(share * whole)) for whole in (ROWS, FEATURES, LABELS)))
+    counts = np.bincount(Y.indices, minlength=Y.shape[1])
+    print(
+        f"data: {X.shape[0]:,} rows, {X.shape[1]:,} features, {X.nnz / X.shape[0]:.1f} nonzeros per row; "
+        f"{Y.shape[1]:,} labels, {Y.nnz / Y.shape[0]:.2f} per row, {np.count_nonzero(counts):,} with rows, "
+        f"{np.mean(counts[counts > 0] <= 5):.0%} of these with at most 5, {counts.max():,} at most; "
+        f"made in {time.process_time() - begin:.0f} s of CPU",
+        flush=True,
+    )
+    lt.Dataset(X, Y).save(folder)
+
+
+def ready(folder: str, n_jobs: int) -> tuple[lt.Dataset, lt.OneVsAll]:
+    """The data, mapped into memory, and an estimator whose kernels are compiled."""
+    lt.OneVsAll(n_jobs=n_jobs).fit(*generate(2000, 1000, 640))
+    return lt.read(folder), lt.OneVsAll(n_jobs=n_jobs)
+
+
+def plan_all(folder: str, n_jobs: int) -> Plan:
+    data, clf = ready(folder, n_jobs)
+    begin = time.process_time()
+    plan = clf.plan(data)
+    print(f"\nplan for all labels, made in {time.process_time() - begin:.0f} s of CPU\n{plan}", flush=True)
+    return plan
+
+
+def train_some(folder: str, n_jobs: int, share: float) -> tuple[float, float]:
+    """Plan and train some labels. Return CPU seconds and bytes of weights per label."""
+    data, clf = ready(folder, n_jobs)
+    columns = some_labels(data.Y, share)
+    some = sp.csr_array(data.Y[:, columns])
+    plan = clf.plan(data.X, some)
+    print(f"\nplan for {len(columns):,} labels: {plan.short()}", flush=True)
+    clf.fit(data.X, some)
+    record, weights = clf.training_, 8.0 * clf.model_.n_weights
+    print(
+        f"trained {len(columns):,} labels: {record.wall_seconds:.1f} s (plan {plan.seconds.likely:.1f}), "
+        f"{record.cpu_seconds:.1f} s of CPU (plan {plan.cpu_seconds.likely:.1f}), peak {size(record.peak_bytes)} (plan "
+        f"{size(plan.peak_bytes.likely)}), weights {size(weights)} (plan {size(plan.model_bytes.likely)})"
+    )
+    bands("generated", some, clf)
+    return record.cpu_seconds / len(columns), weights / len(columns)
+
+
+def compare_real(path: str, n_jobs: int, share: float) -> None:
+    data = lt.read(path)
+    chosen = sp.csr_array(data.Y[:, some_labels(data.Y, share)])
+    title = f"{Path(path).resolve().parent.name}, {data.n_samples:,} rows"
+    bands(title, chosen, lt.OneVsAll(n_jobs=n_jobs).fit(data.X, chosen))
+
+
+def apart(task: Callable[..., T], *words: Any) -> T:
+    """The result of the task, in a new process."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(task, *words).result()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=float, default=1.0, help="share of the rows, features and labels of Amazon-670K")
     parser.add_argument("--trained", type=float, default=0.02, help="share of the labels that are trained")
-    parser.add_argument("--real", help="a real training file to compare with")
-    parser.add_argument("--real-trained", type=float, default=0.02, help="share of its labels that are trained")
+    parser.add_argument("--real", nargs="*", default=[], help="real training files to compare with")
+    parser.add_argument("--real-trained", type=float, default=0.04, help="share of their labels that are trained")
     parser.add_argument("--cluster", default="50x32", help="nodes x cores for the extrapolation")
     parser.add_argument("--n-jobs", type=int, default=2)
     words = parser.parse_args()
-    small = generate(2000, 1000, 640)
-    lt.OneVsAll().fit(*small)  # compiles
-    begin = time.process_time()
-    X, Y = generate(*(max(64, int(words.size * whole)) for whole in (ROWS, FEATURES, LABELS)))
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    print(
-        f"data: {X.shape[0]:,} rows, {X.shape[1]:,} features, {X.nnz / X.shape[0]:.1f} nonzeros per row; "
-        f"{Y.shape[1]:,} labels, {Y.nnz / Y.shape[0]:.2f} per row, {np.count_nonzero(counts):,} with rows, "
-        f"{np.mean(counts[counts > 0] <= 5):.0%} of these with at most 5, {counts.max():,} at most; "
-        f"made in {time.process_time() - begin:.0f} s of CPU, {size(peak())} at most"
-    )
-    clf = lt.OneVsAll(n_jobs=words.n_jobs)
-    whole = clf.plan(X, Y)
-    print(f"\nplan for all labels\n{whole}")
     nodes, cores = (int(part) for part in words.cluster.split("x"))
-    there = whole.on_cluster(nodes, cores)
-    print(f"on {nodes} x {cores} cores: {duration(there.likely)} ({duration(there.low)} to {duration(there.high)})")
-    columns = some_labels(Y, words.trained)
-    some = sp.csr_array(Y[:, columns])
-    part = clf.plan(X, some)
-    print(f"\nplan for {len(columns):,} labels: {part.short()}", flush=True)
-    clf.fit(X, some)
-    record, weights = clf.training_, 8.0 * clf.model_.n_weights
+    with tempfile.TemporaryDirectory() as place:
+        folder = f"{place}/data"
+        apart(make_data, folder, words.size)
+        plan = apart(plan_all, folder, words.n_jobs)
+        seconds, weights = apart(train_some, folder, words.n_jobs, words.trained)
+    there = plan.on_cluster(nodes, cores)
     print(
-        f"trained {len(columns):,} labels: {record.wall_seconds:.1f} s, {record.cpu_seconds:.1f} s of CPU (plan "
-        f"{part.cpu_seconds.likely:.1f}), peak {size(record.peak_bytes)} (plan {size(part.peak_bytes.likely)}), model "
-        f"{size(weights)} (plan {size(part.model_bytes.likely)})"
+        f"\nall {plan.n_labels:,} labels, as if each had rows: {plan.n_labels * seconds / 3600:.2f} CPU hours (goal "
+        f"below 4; plan {plan.cpu_seconds.likely / 3600:.2f} for those with rows), weights {size(plan.n_labels * weights)}"
     )
-    factor = Y.shape[1] / len(columns)
-    seconds = factor * record.cpu_seconds
-    spared = whole.needed_bytes.likely - whole.needed_in_shards
+    in_shards = plan.peak_bytes.likely - plan.needed_bytes.likely + plan.needed_in_shards
     print(
-        f"extrapolated to {Y.shape[1]:,} labels: {seconds / 3600:.2f} CPU hours (goal below 4; plan "
-        f"{whole.cpu_seconds.likely / 3600:.2f} for the {np.count_nonzero(counts):,} labels with rows), model "
-        f"{size(factor * weights)}, {duration(seconds / nodes / cores)} of solving on {nodes} x {cores} cores"
+        f"peak memory by the plan: {size(plan.peak_bytes.likely)} in one piece, {size(in_shards)} with a run folder (goal "
+        f"below 8 GB); {size(plan.disk_bytes.likely)} on disk"
     )
     print(
-        f"peak memory by the plan: {size(whole.peak_bytes.likely)} in one piece, "
-        f"{size(whole.peak_bytes.likely - spared)} with a run folder (goal below 8 GB)"
+        f"on {nodes} x {cores} cores: {duration(plan.n_labels * seconds / nodes / cores)} of solving; by the plan "
+        f"{duration(there.likely)} with start and set-up",
+        flush=True,
     )
-    bands("generated", some, clf)
-    if words.real:
-        data = lt.read(words.real)
-        columns = some_labels(data.Y, words.real_trained)
-        chosen = sp.csr_array(data.Y[:, columns])
-        bands(f"real, {data.n_samples:,} rows", chosen, lt.OneVsAll(n_jobs=words.n_jobs).fit(data.X, chosen))
+    for path in words.real:
+        apart(compare_real, path, words.n_jobs, words.real_trained)
 
 
 if __name__ == "__main__":
