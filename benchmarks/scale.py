@@ -190,12 +190,13 @@ def main() -> None:
     there = plan.on_cluster(nodes, cores)
     print(
         f"\nall {plan.n_labels:,} labels, as if each had rows: {plan.n_labels * seconds / 3600:.2f} CPU hours (goal "
-        f"below 4; plan {plan.cpu_seconds.likely / 3600:.2f} for those with rows), weights {size(plan.n_labels * weights)}"
+        f"below 4; plan {plan.cpu_seconds.likely / 3600:.2f} for those with rows), weights "
+        f"{size(plan.n_labels * weights)}"
     )
     in_shards = plan.peak_bytes.likely - plan.needed_bytes.likely + plan.needed_in_shards
     print(
-        f"peak memory by the plan: {size(plan.peak_bytes.likely)} in one piece, {size(in_shards)} with a run folder (goal "
-        f"below 8 GB); {size(plan.disk_bytes.likely)} on disk"
+        f"peak memory by the plan: {size(plan.peak_bytes.likely)} in one piece, {size(in_shards)} with a run folder "
+        f"(goal below 8 GB); {size(plan.disk_bytes.likely)} on disk"
     )
     print(
         f"on {nodes} x {cores} cores: {duration(plan.n_labels * seconds / nodes / cores)} of solving; by the plan "
