@@ -38,7 +38,8 @@ def test_a_quick_run_writes_every_table_and_figure(script, tmp_path, capsys):
         kept = json.loads(experiment.file(tmp_path / script).read_text())
         assert kept["finished"]
         assert kept["rows"]
-        assert f"## {experiment.title}\n" in page
+        assert (f"## {experiment.title}\n" in page) is (experiment.show is not None)
+    assert "Not measured yet" not in page
     for figure in (tmp_path / script).glob("*.svg"):
         assert f"]({script}/{figure.name})" in page
     assert page.count("| --- |") >= len(paper.experiments) // 2
@@ -100,6 +101,50 @@ def test_a_run_goes_on_after_its_last_row_and_skips_what_is_finished(tmp_path):
     assert measured == ["a", "b"] * 3
     with pytest.raises(SystemExit, match="table-9 is unknown"):
         common.main(toy(measured), [*words, "--tables", "9"])
+
+
+def test_rows_of_an_experiment_that_is_not_finished_are_counted_not_shown(tmp_path):
+    words = ["--quick", "--output", str(tmp_path), "--tables", "1"]
+    with pytest.raises(KeyboardInterrupt):
+        common.main(toy([], stop="b"), words)
+    assert not list(tmp_path.glob("toy/*.part"))
+    assert common.page(toy([]), tmp_path).endswith(
+        "\n\n## Not measured yet\n\n- Table 1 (1 rows are kept)\n- Figure 2\n"
+    )
+
+
+def test_cheap_experiments_come_first_and_the_page_is_written_after_each(tmp_path):
+    pages: list[str] = []
+    page = tmp_path / "toy.md"
+
+    def measure(bench: Bench) -> None:
+        pages.append(page.read_text() if page.exists() else "")
+        bench.row("a", dict)
+
+    experiments = [
+        Experiment(f"table-{number}", f"Table {number}", measure, lambda rows, folder: "shown", minutes=minutes)
+        for number, minutes in ((1, 30.0), (2, 0.5), (3, 5.0))
+    ]
+    common.main(Paper("toy", "A toy", "About it.", experiments), ["--quick", "--output", str(tmp_path)])
+    assert [text.count("shown") for text in pages] == [0, 1, 2]
+    assert "## Table 2" in pages[1]
+    assert "- Table 1" in pages[2]
+    assert page.read_text().index("## Table 1") < page.read_text().index("## Table 2")  # in the order of the paper
+
+
+def test_a_sample_of_labels_is_measured_again_with_full(tmp_path):
+    asked: list[int | None] = []
+
+    def measure(bench: Bench) -> None:
+        bench.row("whole", lambda: asked.append(-1) or {})
+        bench.row("part", lambda: asked.append(bench.sample(5)) or {"sampled": bench.sample(5) is not None})
+
+    paper = Paper("toy", "A toy", "About it.", (Experiment("table-1", "Table 1", measure, lambda rows, folder: ""),))
+    words = ["--output", str(tmp_path)]
+    for more in ([], [], ["--full"], ["--full"], []):
+        common.main(paper, [*words, *more])
+    assert asked == [-1, 5, None]
+    assert list(common.rows_in(tmp_path / "toy" / "table-1.json")) == ["whole", "part"]
 
 
 def test_real_data_must_be_named(tmp_path, monkeypatch):
@@ -170,6 +215,9 @@ def test_the_bounds_of_memoir_by_hand():
     gap = memoir_bounds.theorem_2(0.25, 100, 0.1, 0.2, 0.05)
     noise = 0.8 * 0.1 * 0.5 + 0.2 + math.sqrt(math.log(20) / 100)
     assert gap == pytest.approx((0.5 + 2 + 0.1) * (1 + math.log(100)) / 50 + 2 * noise)
+    assert memoir_bounds.theorem_3(np.array([0.5, 0.25]), 2.0, 3.0, 0.1) == pytest.approx(
+        [4 / (2 * 2 * 0.25), 4.5 * 0.75, 6 * 2 * 0.1 * 0.75]
+    )
     assert memoir_bounds.lsh_exponent(0.5, 0.5) == pytest.approx(
         math.log(1 - 1 / 3) / math.log(1 - math.acos(0.25) / math.pi)
     )

@@ -1,6 +1,6 @@
 """What the scripts of this folder share: options, data, rows that are kept, tables, figures and the page of a paper.
 
-    python -m benchmarks.papers.memoir --data FOLDER [--tables 2,figure-1] [--force] [--quick] [--output FOLDER]
+    python -m benchmarks.papers.memoir --data FOLDER [--tables 2,figure-1] [--full] [--force] [--quick] [--output FOLDER]
 
 One script reproduces one paper. Its *experiments* are the paper's tables and figures. Each has two functions:
 
@@ -9,8 +9,10 @@ One script reproduces one paper. Its *experiments* are the paper's tables and fi
     show(rows, folder)   turns the rows into Markdown, and draws figures as SVG into the folder. It measures nothing,
                          so that a text can be corrected without a new measurement.
 
-OUTPUT/PAPER.md has the sections of all experiments that are finished. The documentation shows these pages, so OUTPUT
-is docs/papers unless another folder is given. --data names the folder whose subfolders hold `train.txt` and `test.txt`
+OUTPUT/PAPER.md has the sections of all experiments that are finished, and says which are not. It is written after every
+experiment, from the cheapest to the dearest. The documentation shows these pages, so OUTPUT is docs/papers unless another
+folder is given. Rows that would take more than some minutes use a random sample of the labels, which their table states;
+--full measures them again on all labels. --data names the folder whose subfolders hold `train.txt` and `test.txt`
 (plain, .gz or .xz); the environment variable LONGTAIL_DATA is its default. --quick uses tiny synthetic data and writes
 to bench-output/papers: it shows within a minute that a script works, and its figures mean nothing.
 """
@@ -57,8 +59,9 @@ class Experiment:
     name: str  # "table-2", "figure-1"
     title: str  # "Table 2: batch size"
     measure: Callable[[Bench], None]
-    show: Callable[[Rows, Path], str]
+    show: Callable[[Rows, Path], str] | None  # None: another experiment shows the rows, with `gathered`
     rows_of: str = ""  # the experiment whose rows this one shows, if it measures none of its own
+    minutes: float = 1.0  # of CPU time that the rows take, roughly
 
     def file(self, folder: Path) -> Path:
         """The file of the rows."""
@@ -93,11 +96,12 @@ def synthetic(
 class Bench:
     """One experiment that is being measured: its data, and its rows so far."""
 
-    def __init__(self, file: Path, data: Path | None, quick: bool) -> None:
+    def __init__(self, file: Path, data: Path | None, quick: bool, full: bool = False) -> None:
         self.file = file
         self.folder = data
         self.quick = quick
-        self.rows: Rows = json.loads(file.read_text())["rows"] if file.exists() else {}
+        self.full = full
+        self.rows = {key: row for key, row in rows_in(file).items() if not (full and row.get("sampled"))}
 
     def data(self, name: str, *, labels_per_row: int = 1) -> tuple[lt.Dataset, lt.Dataset]:
         """The training and test rows of a data set. With --quick: synthetic rows with this many labels each."""
@@ -115,6 +119,10 @@ class Bench:
             raise SystemExit("this needs real data: pass --data FOLDER, or set the environment variable LONGTAIL_DATA")
         return self.folder / name
 
+    def sample(self, size: int | None) -> int | None:
+        """How many labels to train: None, which means all of them, with --full and --quick."""
+        return None if self.full or self.quick else size
+
     def row(self, key: str, task: Callable[..., Row], *arguments: Any) -> Row:
         """Measure a row, unless it was measured before, and keep it."""
         if key not in self.rows:
@@ -122,6 +130,7 @@ class Bench:
             self.rows[key] = task(*arguments)
             self.keep(finished=False)
             sys.stderr.write(f"{self.file.stem} {key}: {time.perf_counter() - start:.1f} s {self.rows[key]}\n")
+        self.rows[key] = self.rows.pop(key)  # rows have the order of the experiment, whenever they were measured
         return self.rows[key]
 
     def alone(self, key: str, task: Callable[..., Row], *arguments: Any) -> Row:
@@ -131,7 +140,9 @@ class Bench:
     def keep(self, *, finished: bool) -> None:
         self.file.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"finished": finished, "quick": self.quick, "rows": self.rows}, indent=1, default=_plain)
-        self.file.write_text(text + "\n")
+        half = self.file.with_suffix(".part")
+        half.write_text(text + "\n")
+        half.replace(self.file)  # a run that is stopped here leaves the old rows or the new ones
 
 
 def _in_own_process(task: Callable[..., Row], *arguments: Any) -> Row:
@@ -152,19 +163,21 @@ def main(paper: Paper, words: Sequence[str] | None = None) -> None:
         "--tables", metavar="NAMES", help="of: " + ", ".join(experiment.name for experiment in paper.experiments)
     )
     parser.add_argument("--quick", action="store_true", help="tiny synthetic data")
+    parser.add_argument("--full", action="store_true", help="all labels where a sample is the default; may take hours")
     parser.add_argument("--force", action="store_true", help="measure again what is finished")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="default: docs/papers")
     options = parser.parse_args(words)
     output = options.output or (ROOT / "bench-output" / "papers" if options.quick else ROOT / "docs" / "papers")
-    for experiment in chosen(paper, options.tables):
+    for experiment in sorted(chosen(paper, options.tables), key=lambda experiment: experiment.minutes):
         file = experiment.file(output / paper.name)
         if options.force and not experiment.rows_of:
             file.unlink(missing_ok=True)
-        if not is_finished(file):
-            bench = Bench(file, options.data and Path(options.data), options.quick)
+        bench = Bench(file, options.data and Path(options.data), options.quick, options.full)
+        if not (is_finished(file) and bench.rows == rows_in(file)):
             experiment.measure(bench)
             bench.keep(finished=True)
-    (output / f"{paper.name}.md").write_text(page(paper, output), encoding="utf-8")
+            write_page(paper, output)
+    write_page(paper, output)
 
 
 def chosen(paper: Paper, names: str | None) -> list[Experiment]:
@@ -182,7 +195,17 @@ def is_finished(file: Path) -> bool:
     return file.exists() and bool(json.loads(file.read_text())["finished"])
 
 
+def rows_in(file: Path) -> Rows:
+    """The rows that are kept in a file, which need not exist."""
+    rows: Rows = json.loads(file.read_text())["rows"] if file.exists() else {}
+    return rows
+
+
 # --- the page --------------------------------------------------------------------------------------------------------
+
+
+def write_page(paper: Paper, output: Path) -> None:
+    (output / f"{paper.name}.md").write_text(page(paper, output), encoding="utf-8")
 
 
 def page(paper: Paper, output: Path) -> str:
@@ -192,11 +215,11 @@ def page(paper: Paper, output: Path) -> str:
     missing = []
     for experiment in paper.experiments:
         file = experiment.file(output / paper.name)
-        if is_finished(file):
-            rows = json.loads(file.read_text())["rows"]
+        rows = rows_in(file)
+        if not is_finished(file):
+            missing.append(f"- {experiment.title}{f' ({len(rows)} rows are kept)' if rows else ''}")
+        elif experiment.show is not None:
             parts += [f"## {experiment.title}", experiment.show(rows, file.parent).strip()]
-        else:
-            missing.append(f"- {experiment.title}")
     if missing:
         parts += ["## Not measured yet", "\n".join(missing)]
     return "\n\n".join(parts) + "\n"
@@ -205,7 +228,7 @@ def page(paper: Paper, output: Path) -> str:
 def gathered(folder: Path, name: str) -> Rows:
     """The rows of all finished experiments whose names begin with `name`: those of one table on several data sets."""
     files = [file for file in sorted(folder.glob(f"{name}*.json")) if is_finished(file)]
-    return {key: row for file in files for key, row in json.loads(file.read_text())["rows"].items()}
+    return {key: row for file in files for key, row in rows_in(file).items()}
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -237,11 +260,11 @@ def of_seeds(each: Sequence[Row]) -> Row:
     }
 
 
-def seconds_of(task: Callable[[], Any]) -> tuple[float, float, Any]:
-    """Wall-clock seconds and CPU seconds of a task, and its result."""
-    wall, cpu = time.perf_counter(), time.process_time()
+def seconds_of(task: Callable[[], Any]) -> tuple[float, Any]:
+    """The CPU seconds of a task, and its result."""
+    start = time.process_time()
     result = task()
-    return time.perf_counter() - wall, time.process_time() - cpu, result
+    return time.process_time() - start, result
 
 
 def figure(n_panels: int = 1) -> tuple[Any, list[Any]]:

@@ -72,7 +72,7 @@ def solved(X: sp.csr_array, Y: sp.csr_array, start: str) -> tuple[np.ndarray, np
     """Steps and passes of every label of a node."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        record = lt.OneVsAll.paper(start=start, trace=STEPS).fit(X, Y).training_
+        record = lt.OneVsAll.paper(start=start, trace=STEPS, n_jobs=1).fit(X, Y).training_
     return record.n_iter.astype(float), passes(record, X.shape[0]).sum(axis=1)
 
 

@@ -240,42 +240,55 @@ def _draw_systems(chosen: dict[str, Row], data: str, folder: Path) -> str:
 
 # --- Figure 1 --------------------------------------------------------------------------------------------------------
 
-LAMS = (1e-7, 1e-5, 1e-4, 1e-3)
+LAMS = (1e-7, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # the paper has the first to the fourth
+L1_SYSTEMS: dict[str, tuple[bool, Row]] = {
+    "the paper's settings": (True, {"penalty": "l1", "oracle": "exact"}),
+    "the paper's, always truncated": (True, {"penalty": "l1", "oracle": "exact", "truncate_limit": 1.0}),
+    "ours": (False, {"penalty": "l1"}),
+}
 
 
 def measure_l1(bench: Bench) -> None:
-    for lam in LAMS if not bench.quick else LAMS[-2:]:
-        systems: dict[str, tuple[bool, Row]] = {
-            f"the paper's settings|{lam}": (True, {"penalty": "l1", "lam": lam, "oracle": "exact"}),
-            f"ours|{lam}": (False, {"penalty": "l1", "lam": lam}),
-        }
+    for lam in LAMS if not bench.quick else LAMS[2:4]:
+        systems = {f"{name}|{lam}": (paper, {**own, "lam": lam}) for name, (paper, own) in L1_SYSTEMS.items()}
         memoir_rows(bench, SMALL, systems, seeds=SEEDS[:1])
 
 
 def show_l1(rows: Rows, folder: Path) -> str:
     drawn, (left, right) = figure(2)
-    lines = []
-    for system in ("the paper's settings", "ours"):
+    lines, told = [], []
+    for system in L1_SYSTEMS:
         own = {float(key.split("|")[2]): row for key, row in rows.items() if key.split("|")[1] == system}
         lines += [
-            [system, f"{lam:g}", round(row["accuracy"], 1), round(row["MaF1"], 1), row["weights"],
-             round(row["train CPU s"], 1)]
+            [
+                system,
+                f"{lam:g}",
+                f"{row['accuracy']:.1f}",
+                f"{row['MaF1']:.1f}",
+                row["weights"],
+                f"{row['train CPU s']:.1f}",
+            ]
             for lam, row in own.items()
-        ]  # fmt: skip
+        ]
+        most = next(iter(own.values()))["weights"]
+        fewer = [f"{lam:g}" for lam, row in own.items() if row["weights"] < most / 2]
+        told.append(f"{system} from λ = {fewer[0]} on" if fewer else f"{system} with none of these λ")
         left.plot(list(own), [row["accuracy"] for row in own.values()], marker="o", label=system)
         right.plot(list(own), [row["weights"] for row in own.values()], marker="o", label=system)
     left.set(xscale="log", xlabel="lam", ylabel="accuracy, per cent")
     right.set(xscale="log", yscale="log", xlabel="lam", ylabel="non-zero weights")
-    left.legend()
+    left.legend(fontsize=8)
     shown = picture(drawn, folder, "figure-1", "Accuracy and number of weights of l1 models by lam")
-    slow = {lam: seconds for system, lam, *_, seconds in lines if system == "the paper's settings"}
-    ratio = slow[f"{LAMS[-1]:g}"] / next(iter(slow.values()))
-    told = table(["settings", "lam", "accuracy", "MaF1", "weights", "train CPU s"], lines)
+    literal = [row for key, row in rows.items() if key.split("|")[1] == "the paper's settings"]
+    ratio = literal[min(3, len(literal) - 1)]["train CPU s"] / literal[0]["train CPU s"]
+    head = ["settings", "λ", "accuracy", "MaF1", "weights", "train CPU s"]
     return (
-        f"{SMALL}, one seed, exact oracle.\n\n{shown}\n\n{told}\n\n"
-        "The paper says that a smaller lam gives more weights and more accuracy, and that training with 1e-3 takes 33 % "
-        f"longer than with 1e-7. **Agreement:** accuracy and weights fall with lam here too. The time with the largest "
-        f"lam is {ratio:.2f} times that with the smallest."
+        f"{SMALL}, one seed, exact oracle.\n\n{shown}\n\n{table(head, lines)}\n\n"
+        "The paper says that a smaller λ gives more weights and more accuracy, and that training with 10⁻³ takes 33 % longer than "
+        f"with 10⁻⁷. **Here** less than half of the weights is left: {'; '.join(told)}. With the paper's settings 10⁻³ takes "
+        f"{ratio:.2f} times as long as 10⁻⁷. **Difference:** with T = 25, eq. 13 takes at most Σ_t (C/|R_t|) λη_t ≈ 2 λ from a weight, "
+        "and one step adds ηx ≈ 0.01 to it, so a λ of up to 10⁻³ can hardly remove weights. The rule that truncates only if little "
+        "is lost then stops larger ones. Our setting truncates after small batches, so its λ acts many more times."
     )
 
 
@@ -324,6 +337,7 @@ PAPER = Paper(
         Experiment(
             "theorem-2", "Theorem 2: the average of the weights", theorems.measure_average, theorems.show_average
         ),
+        Experiment("theorem-3", "Theorem 3: the bound of l1", theorems.measure_truncated, theorems.show_truncated),
     ),
 )
 

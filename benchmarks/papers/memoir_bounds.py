@@ -1,4 +1,4 @@
-"""The bounds of MEMOIR as functions: Theorem 1, Theorem 2 and the exponent of SimpleLSH, eq. 9.
+"""The bounds of MEMOIR as functions: Theorems 1 to 3 and the exponent of SimpleLSH, eq. 9.
 
 Symbols: C classes, n rows, R >= |x|, Omega >= |W|_F, rho margin of the hinge, (epsilon, delta) inexact margin.
 """
@@ -42,6 +42,12 @@ def theorem_2(lam: float, n: int, epsilon: float, inexact: float, delta: float) 
     c = math.sqrt(lam) + 2 + epsilon
     noise = (1 - inexact) * epsilon * math.sqrt(lam) + inexact + math.sqrt(math.log(1 / delta) / n)
     return c * (1 + math.log(n)) / (2 * lam * n) + min(1.0, noise) / math.sqrt(lam)
+
+
+def theorem_3(rates: np.ndarray, R: float, G: float, epsilon: float) -> list[float]:
+    """The three terms that (14) adds to f(W*): R^2 / 2 n eta_n, G^2 / 2 sum_k eta_k, R G psi with psi = 2 epsilon sum_k eta_k."""
+    total = float(rates.sum())
+    return [R**2 / (2 * len(rates) * float(rates[-1])), G**2 / 2 * total, R * G * 2 * epsilon * total]
 
 
 def lsh_exponent(S: float, c: float) -> float:

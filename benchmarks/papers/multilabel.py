@@ -29,11 +29,34 @@ def rows_of(folder: Path | None) -> tuple[lt.Dataset, lt.Dataset]:
     return synthetic(labels_per_row=3) if folder is None else load(str(folder))
 
 
-def measure(folder: Path | None, system: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Train a system and measure it on the test rows. Kernels are compiled before the clock starts."""
+def resplit(folder: Path | None, shares: tuple[float, float], seed: int) -> tuple[lt.Dataset, lt.Dataset]:
+    """All rows of a data set in random order, in two parts of these shares."""
     train, test = rows_of(folder)
+    X, Y = sp.csr_array(sp.vstack([train.X, test.X])), sp.csr_array(sp.vstack([train.Y, test.Y]))
+    order = np.random.default_rng(seed).permutation(X.shape[0])
+    first = round(shares[0] * len(order))
+    parts = order[:first], order[first : first + round(shares[1] * len(order))]
+    one, other = (lt.Dataset(sp.csr_array(X[part]), sp.csr_array(Y[part])) for part in parts)
+    return one, other
+
+
+def measure(folder: Path | None, system: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Train a system and measure it on the test rows."""
+    return measured(*rows_of(folder), system, arguments, compile_first=folder is not None)
+
+
+def measure_split(
+    folder: Path | None, shares: tuple[float, float], seed: int, system: str, arguments: dict[str, Any]
+) -> dict[str, Any]:
+    """The same on a random division of all rows."""
+    return measured(*resplit(folder, shares, seed), system, arguments, compile_first=folder is not None)
+
+
+def measured(
+    train: lt.Dataset, test: lt.Dataset, system: str, arguments: dict[str, Any], *, compile_first: bool
+) -> dict[str, Any]:
     fit = {"longtail": fit_longtail, "scikit-learn": fit_sklearn}[system]
-    if folder is not None and system == "longtail":
+    if compile_first and system == "longtail":
         few = lt.Dataset(sp.csr_array(train.X[:400]), sp.csr_array(train.Y[:400]))
         fit(few, **arguments)[0](few.X[:2])
     start = time.process_time()
@@ -91,7 +114,8 @@ def figures_of(clf: Any) -> dict[str, Any]:
 def fit_sklearn(train: lt.Dataset, **arguments: Any) -> Any:
     from sklearn.multiclass import OneVsRestClassifier
 
-    clf = OneVsRestClassifier(sklearn_model(**arguments))
+    model = sklearn_model(**arguments)
+    clf = model if isinstance(model, OneVsRestClassifier) else OneVsRestClassifier(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         clf.fit(sp.csr_matrix(train.X), train.Y.toarray())

@@ -92,6 +92,27 @@ def ends(shown: Mapping[str, Row], name: str) -> str:
     return ", ".join(said)
 
 
+def at(row: Row, name: str, step: int = 0) -> float:
+    """The mean at a step, counted from 0."""
+    return float(row["by step"][name][step])
+
+
+def rarest(row: Row, name: str) -> float:
+    return float(row["by positives"][name][0])
+
+
+def frequent(row: Row, name: str) -> float:
+    return float(row["by positives"][name][-1])
+
+
+def compared(claims: Mapping[str, bool]) -> str:
+    """What the paper says, divided by whether it holds here."""
+    holds = [claim for claim, true in claims.items() if true]
+    fails = [claim for claim, true in claims.items() if not true]
+    parts = [f"**Agreement** with the paper: {'; '.join(holds)}."] if holds else []
+    return " ".join([*parts, f"**Difference:** the paper has that {'; '.join(fails)}."] if fails else parts)
+
+
 # --- section 3 -------------------------------------------------------------------------------------------------------
 
 
@@ -101,13 +122,18 @@ def show_objective(rows: Rows, folder: Path) -> str:
     shown = drawn(folder, "figure-1", "Objective at each step",
                   lambda axes: against_steps(axes, starts, "objective"),
                   lambda axes: against_steps(axes, biases, "objective"))  # fmt: skip
-    fall = {said: row["by step"]["objective"][0] / row["by step"]["objective"][1] for said, row in biases.items()}
+    fall = {said: at(row, "objective") / at(row, "objective", 1) for said, row in biases.items()}
+    claims = {
+        "Bias begins orders of magnitude below Zero (three of them in the paper)":
+            at(starts["Bias 1"], "objective") < at(starts["Zero"], "objective") / 10,
+        "the first step from factor 1 gains next to nothing": fall["factor 1"] < 1.1,
+        "with the factors 0.9 and 2 the first step gains much": min(fall["factor 0.9"], fall["factor 2"]) > 1.3,
+    }  # fmt: skip
     return (
         f"{shown}\n\n{data}; Bias on the left has factor 1. The bands are the 5 and 95 % quantiles. Means are over the "
         "labels that still take this step, so they may rise.\n\n"
-        f"Paper: Bias begins with a loss three orders of magnitude below that of Zero, and its first step gains nothing. "
-        f"Here the mean objective at the start is: {first(starts, 'objective', 3)}. The first step divides it by "
-        f"{', '.join(f'{value:.1f} ({said})' for said, value in fall.items())}."
+        f"The mean objective at the start is: {first(starts, 'objective', 3)}. The first step divides it by "
+        f"{', '.join(f'{value:.1f} ({said})' for said, value in fall.items())}. {compared(claims)}"
     )
 
 
@@ -146,9 +172,14 @@ def show_bias_multiplier(rows: Rows, folder: Path) -> str:
     made = drawn(
         folder, "figure-3", "Multiplier for three bias starts", lambda axes: against_steps(axes, shown, "multiplier")
     )
+    factors = {said: at(row, "multiplier") for said, row in shown.items()}
+    claims = {
+        "at factor 1 the first step has to be shortened most": min(factors, key=factors.__getitem__) == "factor 1",
+        "at factor 0.9 the first step need not be shortened": factors["factor 0.9"] > 0.95,
+    }
     return (
-        f"{made}\n\n{data}. Paper: at factor 1 the first step has to be shortened most, since all negatives lie on the kink of "
-        f"the loss; at 0.9 it need not be shortened. Here the mean multiplier of the first step is: {first(shown, 'multiplier')}."
+        f"{made}\n\n{data}. The mean multiplier of the first step is: {first(shown, 'multiplier')}. All negatives lie on the kink "
+        f"of the loss at factor 1. {compared(claims)}"
     )
 
 
@@ -157,11 +188,18 @@ def show_bias_sparsity(rows: Rows, folder: Path) -> str:
     made = drawn(folder, "figure-4", "Active rows and work for three bias starts",
                  lambda axes: against_steps(axes, shown, "active"),
                  lambda axes: against_steps(axes, shown, "passes"))  # fmt: skip
-    second = ", ".join(f"{said} {row['by step']['active'][1]:.2g}" for said, row in shown.items())
+    second = ", ".join(f"{said} {at(row, 'active', 1):.2g}" for said, row in shown.items())
+    one, two = shown["factor 1"], shown["factor 2"]
+    claims = {
+        "factors 1 and 2 begin sparse": max(at(one, "active"), at(two, "active")) < 0.1,
+        "much of this sparsity is lost in the first step": min(at(row, "active", 1) / at(row, "active") for row in (one, two)) > 2,
+        "factor 1 is the slowest and factor 2 the fastest":
+            sorted(shown, key=lambda said: -shown[said]["passes"]) == ["factor 1", "factor 0.9", "factor 2"],
+    }  # fmt: skip
     return (
-        f"{made}\n\n{data}. Paper: factors 1 and 2 begin sparse, and much of that is lost in the first step. Here the share of "
-        f"active rows at step 1 is {first(shown, 'active')}; at step 2 it is {second}. Passes per label in all: "
-        f"{means(shown, 'passes')}. The paper's training takes 995, 1,161 and 558 seconds with the factors 0.9, 1 and 2."
+        f"{made}\n\n{data}. The share of active rows at step 1 is {first(shown, 'active')}; at step 2 it is {second}. Passes per "
+        f"label in all: {means(shown, 'passes')}. The paper's training takes 995, 1,161 and 558 seconds with the factors 0.9, 1 and "
+        f"2. {compared(claims)}"
     )
 
 
@@ -171,10 +209,15 @@ def show_bias_sparsity(rows: Rows, folder: Path) -> str:
 def show_sparsity(rows: Rows, folder: Path) -> str:
     shown, data = runs(folder, STARTS, TAIL)
     made = drawn(folder, "figure-6", "Active rows at each step", lambda axes: against_steps(axes, shown, "active"))
-    second = ", ".join(f"{said} {row['by step']['active'][1]:.2g}" for said, row in shown.items())
+    second = ", ".join(f"{said} {at(row, 'active', 1):.2g}" for said, row in shown.items())
+    bias, msi = shown["Bias"], shown["MSI"]
+    claims = {
+        "Bias begins sparse and loses this in its first step": at(bias, "active", 1) > 2 * at(bias, "active"),
+        "MSI stays as sparse as it begins": at(msi, "active", 1) < 1.5 * at(msi, "active"),
+    }
     return (
-        f"{made}\n\n{data}. Paper: Bias begins sparse and loses this in its first step, MSI keeps it. Here the share of active "
-        f"rows at step 1 is {first(shown, 'active')}; at step 2 it is {second}."
+        f"{made}\n\n{data}. The share of active rows at step 1 is {first(shown, 'active')}; at step 2 it is {second}. "
+        f"{compared(claims)}"
     )
 
 
@@ -183,10 +226,16 @@ def show_positives(rows: Rows, folder: Path) -> str:
     made = drawn(folder, "figure-7", "Steps and work against the positives of a label",
                  lambda axes: against_positives(axes, shown, "steps"),
                  lambda axes: against_positives(axes, shown, "passes"))  # fmt: skip
+    growth = {said: rarest(row, "steps") / frequent(row, "steps") for said, row in shown.items()}
+    claims = {
+        "with Zero and OvAP the number of steps grows as positives become fewer": min(growth["Zero"], growth["OvAP"]) > 1.2,
+        "with Bias and MSI the number of steps stays nearly constant": max(growth["Bias"], growth["MSI"]) < 1.4,
+        "MSI takes the fewest passes for the rarest labels":
+            min(shown, key=lambda said: rarest(shown[said], "passes")) == "MSI",
+    }  # fmt: skip
     return (
-        f"{made}\n\n{data}. Paper: with Zero and OvAP the number of steps grows as positives become fewer, with Bias and MSI it "
-        f"stays nearly constant. Here the steps of the rarest and of the most frequent labels are: {ends(shown, 'steps')}; the "
-        f"passes: {ends(shown, 'passes')}."
+        f"{made}\n\n{data}. The steps of the rarest and of the most frequent labels are: {ends(shown, 'steps')}; the passes: "
+        f"{ends(shown, 'passes')}. {compared(claims)}"
     )
 
 
@@ -195,10 +244,15 @@ def show_per_step(rows: Rows, folder: Path) -> str:
     made = drawn(folder, "figure-8", "Work and multiplier of each step",
                  lambda axes: against_steps(axes, shown, "passes"),
                  lambda axes: against_steps(axes, shown, "multiplier"))  # fmt: skip
+    bias, msi = shown["Bias"], shown["MSI"]
+    claims = {
+        "the first iterations of MSI are as fast as its last ones": at(msi, "passes") < 1.5 * at(msi, "passes", -1),
+        "the first multiplier of MSI is much larger than that of Bias": at(msi, "multiplier")
+        > 2 * at(bias, "multiplier"),
+    }
     return (
-        f"{made}\n\n{data}. Paper: the first iterations of MSI are as fast as its last ones, and its multipliers are much larger "
-        f"than those of Bias. Here the first step takes {first(shown, 'passes')} passes, with the multipliers "
-        f"{first(shown, 'multiplier')}."
+        f"{made}\n\n{data}. The first step takes {first(shown, 'passes')} passes, with the multipliers "
+        f"{first(shown, 'multiplier')}. {compared(claims)}"
     )
 
 
@@ -211,10 +265,11 @@ def show_stops(rows: Rows, folder: Path) -> str:
                  lambda axes: against_positives(axes, shown, "passes"),
                  lambda axes: as_histogram(axes, shown),
                  lambda axes: against_positives(axes, shown, "steps"))  # fmt: skip
+    claims = {"loose is faster than strict": shown["loose"]["passes"] < shown["strict"]["passes"]}
     return (
-        f"{made}\n\n{data}. Paper: loose is much faster except for labels with fewer than three positives. Here the mean steps "
-        f"are {means(shown, 'steps')} and the mean passes {means(shown, 'passes')}. Steps of the rarest and of the most frequent "
-        f"labels: {ends(shown, 'steps')}."
+        f"{made}\n\n{data}. The mean steps are {means(shown, 'steps')} and the mean passes {means(shown, 'passes')}. Steps of the "
+        f"rarest and of the most frequent labels: {ends(shown, 'steps')}. In the paper loose is much faster except for labels with "
+        f"fewer than three positives. {compared(claims)}"
     )
 
 
@@ -223,9 +278,15 @@ def show_stop_steps(rows: Rows, folder: Path) -> str:
     made = drawn(folder, "figure-11", "Objective and multiplier, loose and strict",
                  lambda axes: against_steps(axes, shown, "objective"),
                  lambda axes: against_steps(axes, shown, "multiplier"))  # fmt: skip
+    loose, strict = shown["loose"], shown["strict"]
+    claims = {
+        "strict begins with a lower loss (by an order of magnitude in the paper)":
+            at(strict, "objective") < at(loose, "objective"),
+        "the first step of strict is shortened to uselessness": at(strict, "multiplier") < 0.5 * at(loose, "multiplier"),
+    }  # fmt: skip
     return (
-        f"{made}\n\n{data}. Paper: strict begins with a loss an order of magnitude lower, and its first step is useless. Here the "
-        f"mean objective at the start is {first(shown, 'objective', 3)}, and the first multiplier {first(shown, 'multiplier')}."
+        f"{made}\n\n{data}. The mean objective at the start is {first(shown, 'objective', 3)}, and the first multiplier "
+        f"{first(shown, 'multiplier')}. {compared(claims)}"
     )
 
 
@@ -235,9 +296,14 @@ def show_biases(rows: Rows, folder: Path) -> str:
                  lambda axes: against_positives(axes, shown, "passes"),
                  lambda axes: as_histogram(axes, shown),
                  lambda axes: against_positives(axes, shown, "steps"))  # fmt: skip
+    passes, steps = ({said: row[name] for said, row in shown.items()} for name in ("passes", "steps"))
+    claims = {
+        "factor 1 is a local maximum of the time": max(passes, key=passes.__getitem__) == "factor 1",
+        "factor 2 also takes the fewest steps": min(steps, key=steps.__getitem__) == "factor 2",
+    }
     return (
-        f"{made}\n\n{data}. Paper: factor 1 is a local maximum of the time; factor 2 also takes fewer steps. Here the mean passes "
-        f"are {means(shown, 'passes')} and the mean steps {means(shown, 'steps')}."
+        f"{made}\n\n{data}. The mean passes are {means(shown, 'passes')} and the mean steps {means(shown, 'steps')}. "
+        f"{compared(claims)}"
     )
 
 
@@ -246,10 +312,18 @@ def show_distance(rows: Rows, folder: Path) -> str:
     made = drawn(folder, "figure-14", "Objective and distance of the starts",
                  lambda axes: against_positives(axes, shown, "start objective"),
                  lambda axes: against_positives(axes, shown, "start distance"))  # fmt: skip
+    others = [row for said, row in shown.items() if said != "Zero"]
+    away = {said: rarest(row, "start distance") for said, row in shown.items()}
+    claims = {
+        "except for Zero, the loss is much lower for tail labels":
+            max(rarest(row, "start objective") / frequent(row, "start objective") for row in others) < 0.5,
+        "except for Zero, the distance is lower for tail labels too":
+            max(rarest(row, "start distance") / frequent(row, "start distance") for row in others) < 0.7,
+        "OvAP is by far the farthest start of tail labels": away["OvAP"] > 2 * max(away["Bias"], away["MSI"]),
+    }  # fmt: skip
     return (
-        f"{made}\n\n{data}. Paper: except for Zero, loss and distance are much lower for tail labels; OvAP's distance is an order "
-        f"of magnitude above the others there. Here the distances of the rarest and of the most frequent labels are: "
-        f"{ends(shown, 'start distance')}; the objectives at the start: {ends(shown, 'start objective')}."
+        f"{made}\n\n{data}. The distances of the rarest and of the most frequent labels are: {ends(shown, 'start distance')}; the "
+        f"objectives at the start: {ends(shown, 'start objective')}. {compared(claims)}"
     )
 
 
@@ -260,11 +334,17 @@ def show_separations(rows: Rows, folder: Path) -> str:
                  lambda axes: against_positives(axes, shown, "steps"),
                  lambda axes: against_steps(axes, shown, "objective"),
                  lambda axes: against_positives(axes, shown, "start distance"))  # fmt: skip
+    one, *others = shown.values()
+    claims = {
+        "t = −1 needs more iterations than t = −2 and −3": one["steps"] > max(row["steps"] for row in others),
+        "t = −1 begins with a higher loss": at(one, "objective") > max(at(row, "objective") for row in others),
+        "t = −1 begins closest for rare labels":
+            rarest(one, "start distance") < min(rarest(row, "start distance") for row in others),
+    }  # fmt: skip
     return (
-        f"{made}\n\n{data}. Paper: t = −1 needs more iterations than t = −2 and −3, begins with a higher loss, and yet begins "
-        f"closest. Here the mean steps are {means(shown, 'steps')}, the mean passes {means(shown, 'passes')}, the objectives at "
+        f"{made}\n\n{data}. The mean steps are {means(shown, 'steps')}, the mean passes {means(shown, 'passes')}, the objectives at "
         f"the start {first(shown, 'objective', 3)}; the distances of the rarest and of the most frequent labels: "
-        f"{ends(shown, 'start distance')}."
+        f"{ends(shown, 'start distance')}. {compared(claims)}"
     )
 
 
@@ -278,7 +358,7 @@ def show_set(rows: Rows, folder: Path) -> str:
                  lambda axes: against_positives(axes, shown, "steps"),
                  lambda axes: against_positives(axes, shown, "start distance"))  # fmt: skip
     return (
-        f"{made}\n\n{row['labels']:,} labels of {row['all labels']:,}. Mean steps: {means(shown, 'steps')}; passes: {means(shown, 'passes')}. Steps of the rarest and of the most "
+        f"{made}\n\n{row['labels']:,} labels. Mean steps: {means(shown, 'steps')}; passes: {means(shown, 'passes')}. Steps of the rarest and of the most "
         f"frequent labels: {ends(shown, 'steps')}; distances from start to solution: {ends(shown, 'start distance')}."
     )
 

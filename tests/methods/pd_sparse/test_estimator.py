@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,6 +77,7 @@ def test_the_settings_of_the_paper(text):
     assert (clf.C_, clf.lam_ in (0.1, 0.01)) == (1.0, True)
     used = clf.training_.settings
     assert (used["search"], used["n_iter_no_change"], used["batch_size"]) == ("sampled:parts=3,returned=1", 3, 1)
+    assert used["validation_depth"] == 1  # accuracy
     assert set(stages_of(clf)) <= {"path", "train", "post-solve"}
     assert set(clf.training_.pass_rows.tolist()) == {540}  # never the 60 held-out rows, and never a sample
     lams, precisions = (np.array(figure(clf, name, "path")) for name in ("pass_lam", "pass_precision"))
@@ -87,6 +89,17 @@ def test_the_settings_of_the_paper(text):
     assert best[clf.lam_] == max(best.values())
     with pytest.raises(InputError, match="4 pairs of C and lam can only be compared on held-out rows"):
         lt.PDSparse.paper(early_stopping=False).fit(*text)
+
+
+@pytest.mark.parametrize(
+    ("depth", "expected"), [(1, 1 / 2), (2, 1 / 2), (3, 5 / 12), (5, (1 / 2 + 1 / 3 + 3 / 10) / 3)]
+)
+def test_the_precision_on_held_out_rows_looks_at_some_labels(depth, expected):
+    """Two rows with the labels {0} and {0, 1}: P@1 = 1/2, P@3 = 2/6 and P@5 = 3/10."""
+    Y = sp.csr_array(np.array([[1, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]], np.int32))
+    ranked = np.array([[2, 0, 1, 3, 4, 5], [1, 2, 3, 0, 4, 5]])
+    solver = SimpleNamespace(top=lambda rows, k: ranked[rows][:, :k], samples=SimpleNamespace(n_labels=6))
+    assert stages.ValidationRows(np.arange(2), Y, 3, depth).precision(solver) == pytest.approx(expected)
 
 
 def test_without_a_refit_the_best_pass_is_the_model(text, monkeypatch):
@@ -313,6 +326,7 @@ def test_features_of_extreme_size_stay_finite():
         ("tol", -1, "a number of at least 0"),
         ("early_stopping", 1, "True or False"),
         ("validation_fraction", 1.0, "a number above 0 and below 1"),
+        ("validation_depth", 0, "a whole number of at least 1"),
         ("n_iter_no_change", 0, "a whole number of at least 1"),
         ("post_solve", 1, "one of 'auto', 'always', 'never'"),
         ("path", "short", "one of 'probe', 'full'"),

@@ -55,6 +55,9 @@ class PDSparse(ExtremeClassifier):
         none are, and C="auto" means 10.
     validation_fraction : float, default=0.1
         Share of the rows to hold out. At most 2,000 rows are held out.
+    validation_depth : int, default=5
+        The precision on held-out rows is the mean of P@1, P@3 and so on up to this number of labels, if rows have
+        several labels. 1 is P@1 alone, as in the paper.
     n_iter_no_change : int, default=3
         Training stops after this many passes without improvement on the held-out rows.
     path : str, default="probe:rows=4000,passes=2"
@@ -124,6 +127,7 @@ class PDSparse(ExtremeClassifier):
         "lam": (10.0, 1.0, 0.1, 0.01),
         "search": "sampled:parts=3,returned=1,least=1",
         "max_iter": 50,
+        "validation_depth": 1,
         "n_iter_no_change": 3,
         "path": "full",
         "post_solve": "auto:passes=10",
@@ -142,6 +146,7 @@ class PDSparse(ExtremeClassifier):
         tol: float = 1e-3,
         early_stopping: bool = True,
         validation_fraction: float = 0.1,
+        validation_depth: int = 5,
         n_iter_no_change: int = 3,
         path: str = "probe:rows=4000,passes=2",
         post_solve: bool | str = "auto:passes=1",
@@ -161,6 +166,7 @@ class PDSparse(ExtremeClassifier):
         self.tol = tol
         self.early_stopping = early_stopping
         self.validation_fraction = validation_fraction
+        self.validation_depth = validation_depth
         self.n_iter_no_change = n_iter_no_change
         self.path = path
         self.post_solve = post_solve
@@ -190,6 +196,7 @@ class PDSparse(ExtremeClassifier):
         check.number(self, "tol", least=0)
         check.flag(self, "early_stopping")
         check.fraction(self, "validation_fraction")
+        check.number(self, "validation_depth", least=1, whole=True)
         check.number(self, "n_iter_no_change", least=1, whole=True)
         parse_path(self.path)
         parse_post_solve(self.post_solve)
@@ -212,6 +219,7 @@ class PDSparse(ExtremeClassifier):
             tol=float(self.tol),
             early_stopping=bool(self.early_stopping),
             validation_fraction=float(self.validation_fraction),
+            validation_depth=int(self.validation_depth),
             n_iter_no_change=int(self.n_iter_no_change),
             path=parse_path(self.path),
             post_solve=parse_post_solve(self.post_solve),

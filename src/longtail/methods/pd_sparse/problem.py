@@ -40,6 +40,7 @@ class PDSparseParameters(NamedTuple):
     tol: float
     early_stopping: bool
     validation_fraction: float
+    validation_depth: int
     n_iter_no_change: int
     path: PathStage
     post_solve: PostSolve
@@ -61,7 +62,9 @@ class PDSparseProblem(CoupledProblem):
         self._rng = np.random.default_rng(parameters.seed)
         self.samples = LabelledRows.of(X, Y, parameters.bias, self._rng)
         self.training, held_out = self._split()
-        self.held_out = ValidationRows(held_out, sp.csr_array(Y[held_out]), parameters.n_iter_no_change)
+        self.held_out = ValidationRows(
+            held_out, sp.csr_array(Y[held_out]), parameters.n_iter_no_change, parameters.validation_depth
+        )
         self.search = parameters.search.for_labels(Y.shape[1])
         self.pairs = pairs_to_try(parameters.C, parameters.lam, can_compare=bool(self.held_out))
         enough_passes = max(MIN_PASSES, min(VISITS // max(len(self.training), 1), MAX_PASSES))
@@ -74,6 +77,7 @@ class PDSparseProblem(CoupledProblem):
             "tol": parameters.tol,
             "early_stopping": bool(self.held_out),
             "validation_fraction": parameters.validation_fraction,
+            "validation_depth": parameters.validation_depth,
             "n_iter_no_change": parameters.n_iter_no_change,
             "path": str(parameters.path),
             "post_solve": str(parameters.post_solve),

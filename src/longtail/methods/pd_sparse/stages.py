@@ -38,7 +38,6 @@ from longtail.training import Status, Training
 PATH, TRAIN, POST_SOLVE, REFIT = range(4)
 STAGES = ("path", "train", "post-solve", "refit")
 REFIT_SHARE = 0.05  # share of held-out rows above which the refit starts at zero
-DEPTH = 5  # labels per row that the precision considers
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,16 @@ class ValidationRows:
     rows: np.ndarray
     Y: sp.csr_array  # labels of these rows
     n_iter_no_change: int
+    depth: int  # labels per row that the precision considers
 
     def __bool__(self) -> bool:
         return len(self.rows) > 0
 
     def precision(self, solver: FrankWolfe) -> float:
-        """Return P@1 if each row has one label, otherwise the mean of P@1, P@3 and P@5."""
-        labels = solver.top(self.rows, min(DEPTH, solver.samples.n_labels)).astype(np.int32)
+        """Return P@1 if each row has one label, otherwise the mean of P@1, P@3, P@5, ... up to the depth."""
+        labels = solver.top(self.rows, min(self.depth, solver.samples.n_labels)).astype(np.int32)
         curve = metrics.precision_curve(self.Y, TopK(labels, np.zeros(labels.shape, np.float32)))
-        return float(curve[0] if one_label_per_row(self.Y) else curve[:DEPTH:2].mean())
+        return float(curve[0] if one_label_per_row(self.Y) else curve[: self.depth : 2].mean())
 
 
 class StagedTraining:
