@@ -12,7 +12,7 @@ LOWEST  := .venv-lowest
 OLDEST  ?= python3.11  # the lowest declared versions have no wheels for newer interpreters
 CLEAN   := .venv-dist
 DATA    ?= $(LONGTAIL_DATA)
-PAPERS  := memoir one_vs_all tree pd_sparse mach
+PAPERS  := pd_sparse mach tree one_vs_all memoir
 TOOLS   := pytest pytest-xdist hypothesis pandas polars pyarrow tokenizers safetensors  # enough for the tests of the library itself
 INSTALL := -m pip install --quiet --disable-pip-version-check
 # Processes that tests start find bytecode and machine code of those before them, also where Python is told not to write any.

@@ -141,8 +141,13 @@ def is_installed(system: str) -> bool:
 # --- one row of a table ----------------------------------------------------------------------------------------------
 
 
-def measure(folder: Path | None, n_classes: int | None, system: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Train a system and measure it. Kernels are compiled before the clock starts."""
+def measure(
+    folder: Path | None, n_classes: int | None, system: str, arguments: dict[str, Any], sampled: bool = False
+) -> dict[str, Any]:
+    """Train a system and measure it. Kernels are compiled before the clock starts.
+
+    sampled : whether there are fewer classes only to save time, so that --full measures again.
+    """
     rows, fit = rows_of(folder, n_classes), FITS[system]
     if folder is None and system == "vw":
         arguments = {**arguments, "bits": 18}  # a gigabyte of weights would take longer than synthetic rows
@@ -157,6 +162,7 @@ def measure(folder: Path | None, n_classes: int | None, system: str, arguments: 
     predicted = np.asarray(fitted.predict(rows.X_test), np.int64)
     predicting = time.process_time() - start
     return {
+        "sampled": sampled,
         "accuracy": 100 * float((predicted == rows.y_test).mean()),
         "MaF1": 100 * maf1(rows.y_test, predicted),
         "F1": 100 * mean_f1(rows.y_test, predicted),

@@ -358,7 +358,7 @@ def show_set(rows: Rows, folder: Path) -> str:
                  lambda axes: against_positives(axes, shown, "steps"),
                  lambda axes: against_positives(axes, shown, "start distance"))  # fmt: skip
     return (
-        f"{made}\n\n{row['labels']:,} labels. Mean steps: {means(shown, 'steps')}; passes: {means(shown, 'passes')}. Steps of the rarest and of the most "
+        f"{made}\n\n{row['labels']:,} labels of {row['of']:,}. Mean steps: {means(shown, 'steps')}; passes: {means(shown, 'passes')}. Steps of the rarest and of the most "
         f"frequent labels: {ends(shown, 'steps')}; distances from start to solution: {ends(shown, 'start distance')}."
     )
 
