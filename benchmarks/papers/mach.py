@@ -214,7 +214,7 @@ def show_times(rows: Rows, folder: Path) -> str:
 
 SEVERAL = {
     "delicious": ((64, 8), (256, 8)), "debian-tags": ((64, 8), (256, 4)), "tib-gnd-en-papers": ((128, 8), (512, 8)),
-    "yso-titles-en-small": ((512, 8),), "moby-thesaurus": ((512, 4),),
+    "yso-titles-en-small": ((512, 8),),
 }  # fmt: skip
 
 

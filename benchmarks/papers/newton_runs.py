@@ -71,6 +71,11 @@ def measured(folder: Path | None, parameters: Row, most: int | None = None) -> R
     return rounded(found)
 
 
+def labels_of(row: Row) -> str:
+    """How many labels a row of a table is about: "all 159", or "1,000 of 4,882"."""
+    return f"{row['labels']:,} of {row['of']:,}" if row["sampled"] else f"all {row['labels']:,}"
+
+
 def passes(record: Training, n_samples: int) -> np.ndarray:
     """The work of every recorded step (n_labels, STEPS), in passes over the rows; 0 where there was no step."""
     work = 1 + record.trace_n_active * (2 + 2 * record.trace_n_cg) / n_samples

@@ -66,14 +66,12 @@ def times(rows: Rows, *others: str) -> tuple[str, str]:
         zero, msi = rows[f"{name}|Zero"], rows[f"{name}|MSI"]
         cpu = [row and f"{row['CPU s']:.1f}" for row in own.values()]
         ratio = zero["CPU s"] / max(msi["CPU s"], 1e-9)
-        seconds.append([name, "dense" if name in DENSE else "sparse", counted_labels(zero), *cpu, f"{ratio:.1f}"])
+        seconds.append(
+            [name, "dense" if name in DENSE else "sparse", newton_runs.labels_of(zero), *cpu, f"{ratio:.1f}"]
+        )
         counts.append([name, *(row and counted(row) for row in own.values()), f"{zero['passes'] / msi['passes']:.1f}"])
     head = [*MAIN, *others, "ratio"]
     return table(["data", "setting", "labels", *head], seconds), table(["data", *head], counts)
-
-
-def counted_labels(row: Row) -> str:
-    return f"{row['labels']:,} of {row['of']:,}" if row["sampled"] else f"all {row['labels']:,}"
 
 
 def counted(row: Row) -> str:

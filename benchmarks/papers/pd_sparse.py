@@ -206,16 +206,17 @@ def show_labels(rows: Rows, folder: Path) -> str:
 
 TRAINED, HELD_OUT, ROWS = 5991, 702, 7395  # of bibtex; the paper gives the first, and half of the rest are held out
 SPLITS = (0, 1, 2, 3, 4)
-WITH_BIAS = "`PDSparse.paper(bias=1)`"  # the paper has one feature more than the data
+BASELINES = ("1vsA-Logi", "1vsA-SVM", "1vsA-L1-Logi")
+PATIENT = "`PDSparse.paper(n_iter_no_change=10)`"
 
 
 def measure_sizes(bench: Bench) -> None:
-    for system in (*PAPER_BIBTEX, WITH_BIAS):
+    for system in (*PAPER_BIBTEX, PATIENT):
         package, arguments = LABEL_SYSTEMS.get(system, ("longtail", LITERAL))
         n_seen = TRAINED
         if package == "longtail":
             n_seen += HELD_OUT
-            own = {"validation_fraction": HELD_OUT / n_seen, **({"bias": 1.0} if system == WITH_BIAS else {})}
+            own = {"validation_fraction": HELD_OUT / n_seen, **({"n_iter_no_change": 10} if system == PATIENT else {})}
             arguments = {**arguments, "parameters": own}
         shares = n_seen / ROWS, HELD_OUT / ROWS
         for seed in SPLITS if not bench.quick else SPLITS[:1]:
@@ -235,25 +236,21 @@ def show_sizes(rows: Rows, folder: Path) -> str:
     chosen = ", ".join(f"{value:g}" for value in own["lam"])
     head = ["", "P@1", "the paper", "train CPU s", "the paper, s", "model MB", "the paper, MB"]
     ours, other, best = (
-        float(np.mean(found[system]["P@1"])) for system in ("`PDSparse.paper()`", WITH_BIAS, "1vsA-Logi")
+        float(np.mean(found[system]["P@1"])) for system in ("`PDSparse.paper()`", PATIENT, "1vsA-Logi")
     )
-    near = [each for each, lam in zip(range(len(own["lam"])), own["lam"], strict=True) if lam == 1.0]
-    same = (
-        f" In the {len(near)} divisions that choose λ = 1, k_A is {np.mean([own['k_A'][each] for each in near]):.1f}, k_W "
-        f"{np.mean([own['k_W'][each] for each in near]):.2f} and P@1 {np.mean([own['P@1'][each] for each in near]):.1f}."
-        if near
-        else ""
-    )
+    away = max(abs(float(np.mean(found[system]["P@1"])) - PAPER_BIBTEX[system][0]) for system in BASELINES)
     return (
         f"The two parts of {SMALL} together, divided again at random: {TRAINED:,} rows to train, as in the paper, {HELD_OUT} to "
         f"choose λ and the pass, {HELD_OUT} to test; {len(own['lam'])} divisions. The paper's own division is not known. "
         f"{BUSY}\n\n{table(head, lines)}\n\n"
         f"`PDSparse.paper()` chooses λ = {chosen}. k_A is {spread(own['k_A'])}, in the paper 18.17; k_W is {spread(own['k_W'], 2)}, in "
-        f"the paper 1.94.{same} A test on {HELD_OUT} rows has a standard error of 1.8.\n\n"
-        "**Agreement:** the three baselines are within that error of the paper, and so are k_W and the size of the model where "
-        f"λ = 1 is chosen. **Difference:** in the paper PD-Sparse is 1.9 above 1vsA-Logi in P@1, here it is {ours - best:+.1f}, "
-        f"and {other - best:+.1f} with a constant feature, which the paper's 1,837th may be. The paper does not say whether it scales "
-        "rows."
+        f"the paper 1.94. A test on {HELD_OUT} rows has a standard error of 1.8.\n\n"
+        f"**Agreement:** the three baselines are within {away:.1f} points of the paper, and the model is as small as the paper's. "
+        f"**Difference:** in the paper PD-Sparse is 1.9 above 1vsA-Logi in P@1, here it is {ours - best:+.1f}, "
+        f"and {other - best:+.1f} if training stops only after ten passes without gain, with k_A {spread(found[PATIENT]['k_A'])} and k_W "
+        f"{spread(found[PATIENT]['k_W'], 2)}. So the stopping rule explains the smaller k_A, which grows by up to one label per pass and "
+        "row, but not P@1. The paper has one feature more than the data, and does not say whether it scales rows; unit rows do not "
+        "bring the difference either (Tables 2 and 3 above). It stays unexplained."
     )
 
 

@@ -24,7 +24,7 @@ from longtail.methods.one_vs_all.problem import OneVsAllProblem
 from longtail.methods.problem import Block, Extras, Part
 from longtail.parallel import Work
 
-DATA = ("tib-gnd-en-papers", "debian-tags", "debian-deps")
+DATA = ("tib-gnd-en-papers", "debian-tags")
 ROUNDS = 3  # the fastest of so many is kept
 
 
