@@ -31,7 +31,6 @@ def measure_bound(bench: Bench) -> None:
     systems: dict[str, Row] = {
         "MEMOIR-l2": {},
         "MEMOIR-LSH": {"oracle": "simple-lsh"},
-        "MEMOIR-LSH, all codes compared": {"oracle": "simple-lsh:tables=0"},
     }
     for name, parameters in systems.items():
         few = {"n_batches": 1} if bench.quick else {}
@@ -39,7 +38,7 @@ def measure_bound(bench: Bench) -> None:
 
 
 def margins_of(folder: Path | None, parameters: Row) -> Row:
-    """Train with the paper's settings, and compare the inexact with the exact margins of all rows at the end."""
+    """Train with the paper's settings, and compare the inexact with the exact margins of some rows at the end."""
     rows = rows_of(folder)
     C, n = rows.n_classes, len(rows.y)
     Y = sp.csr_array((np.ones(n, np.int32), rows.y.astype(np.int32), np.arange(n + 1)), shape=(n, C))
@@ -48,12 +47,12 @@ def margins_of(folder: Path | None, parameters: Row) -> Row:
         oracle = problem.oracle(team)
         for _ in train(oracle, problem.pairs, problem.batches, problem.penalty, problem.order_seed):
             pass
-        each = np.arange(n)
-        rivals = oracle.query(each, rows.y)
-        best = np.concatenate([oracle.best(some) for some in np.array_split(each, -(-n // 256))])
-        score = {"own": oracle.vectors.scores(oracle.X, each, rows.y),
-                 "best": oracle.vectors.scores(oracle.X, each, best)}  # fmt: skip
-        found = np.where(rivals >= 0, oracle.vectors.scores(oracle.X, each, rivals), np.minimum(score["best"], 0.0))
+        some = np.random.default_rng(0).permutation(n)[: min(n, 2000)]
+        rivals = oracle.query(some, rows.y[some])
+        best = oracle.best(some)
+        score = {"own": oracle.vectors.scores(oracle.X, some, rows.y[some]),
+                 "best": oracle.vectors.scores(oracle.X, some, best)}  # fmt: skip
+        found = np.where(rivals >= 0, oracle.vectors.scores(oracle.X, some, rivals), np.minimum(score["best"], 0.0))
     exact, inexact = score["own"] - score["best"], score["own"] - found
     excess = np.maximum(inexact - exact, 0.0)
     omega, W = oracle.vectors.norm, problem.unscaled(oracle.vectors.to_csr())
@@ -62,7 +61,7 @@ def margins_of(folder: Path | None, parameters: Row) -> Row:
     similarity = float(np.median(score["best"] / lengths.max()))
     rho = 1.0
     return {
-        "C": C, "n": n, "omega": omega, "wrong": wrong, "recall": float((excess <= 1e-6).mean()),
+        "C": C, "n": len(some), "omega": omega, "wrong": wrong, "recall": float((excess <= 1e-6).mean()),
         "risk": bounds.hinge_risk(exact, rho), "inexact risk": bounds.hinge_risk(inexact, rho),
         "pairs": [
             {
@@ -91,8 +90,8 @@ def show_bound(rows: Rows, folder: Path) -> str:
     lsh = rows["MEMOIR-LSH"]
     exponents = ", ".join(f"{value:.2f} for c = {c}" for c, value in lsh["exponents"].items())
     return (
-        f"{DATA}, the paper's settings, ρ = 1, ‖x‖ ≤ 1, Ω = ‖W‖_F = {first['omega']:.2f}. (ε, δ) was measured on all "
-        f"{first['n']:,} training rows after the last batch: a share δ of the inexact margins m̄ is too large by more than ε.\n\n"
+        f"{DATA}, the paper's settings, ρ = 1, ‖x‖ ≤ 1, Ω = ‖W‖_F = {first['omega']:.2f}. (ε, δ) was measured after "
+        f"the last batch on {first['n']:,} random training rows, which stand for the sample of the theorem: a share δ of the inexact margins m̄ is too large by more than ε.\n\n"
         f"{table(head, lines)}\n\n"
         "**Reading.** The bound (4) holds and says nothing: its second term, 4C/ρ · √(R²Ω²/n), alone is "
         f"{4 * first['C'] * first['omega'] / math.sqrt(first['n']):,.0f}, because it grows with C and falls with √n. The "
