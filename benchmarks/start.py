@@ -11,7 +11,7 @@ predict warm        longtail predict MODEL --text …, when all kernels are cach
 predict cold        the same with an empty kernel cache
 predict 500         longtail predict MODEL FILE for 500 texts, warm: this needs the kernels
 train first         longtail train for 600 texts with an empty kernel cache, and how much of it was compilation
-second, model       memory of the second process that predicts with a model, as commands and the service do
+second, model       memory of the second process that predicts with longtail.load_model, as commands and the service do
 second, estimator   the same with longtail.load, which imports scikit-learn
 
 `benchmarks/compilation.py` lists the kernels that take the time of a first training.
@@ -37,14 +37,9 @@ PROCESS = """
 import sys
 
 path, text, how = sys.argv[1:]
-if how == "estimator":
-    import longtail as lt
+import longtail as lt
 
-    model = lt.load(path).model_
-else:
-    from longtail import store
-
-    model = store.read_model(path)[0]
+model = lt.load(path).model_ if how == "estimator" else lt.load_model(path)
 if model.text_features is not None:
     X = model.text_features.transform([text])
 else:

@@ -51,6 +51,22 @@ def test_hashes_of_many_rows_are_those_of_each_alone(monkeypatch):
     np.testing.assert_array_equal(growth.row_hashes(X), whole)
 
 
+@given(st.integers(0, 10_000))
+def test_relabelled_rows_are_those_of_labels_that_new_rows_do_not_explain(seed):
+    rng = np.random.default_rng(seed)
+    hashes = rng.integers(0, MASK, 12, dtype=np.uint64, endpoint=True)
+    now = rng.random((12, 6)) < 0.3
+    is_new = rng.random(12) < 0.3
+    before = now & ~is_new[:, None]
+    flipped = rng.random((12, 6)) < 0.03
+    before ^= flipped & ~is_new[:, None]
+    before[:, 5] = False  # a label that is new
+    old = growth.label_hashes(sp.csr_array(before.astype(np.int32)), hashes)
+    found = growth.relabelled(sp.csr_array(now.astype(np.int32)), hashes, is_new, old)
+    differ = (before != (now & ~is_new[:, None])).any(axis=0)
+    np.testing.assert_array_equal(found, now[:, differ].any(axis=1))
+
+
 @given(st.lists(st.integers(0, 5)), st.lists(st.integers(0, 5)))
 def test_known_rows_are_counted_with_repetitions(known, now):
     found = growth.is_known(np.array(known, np.uint64), np.array(now, np.uint64))

@@ -113,3 +113,13 @@ def test_stack_rows_equals_vstack_and_indexing(heights, data):
     stacked = matrix.stack_rows([sp.csr_array(part) for part in dense], np.array(order))
     np.testing.assert_array_equal(stacked.toarray(), np.vstack(dense)[order])
     stacked.check_format(full_check=True)
+
+
+@pytest.mark.parametrize("rows", [[], [0], [2, 3, 4], [0, 1, 2, 3, 4, 5], [1, 4]])
+def test_take_rows_equals_indexing(rows):
+    A = sp.random_array((6, 9), density=0.4, rng=np.random.default_rng(0), format="csr", dtype=np.float32)
+    taken = matrix.take_rows(A, np.array(rows, np.int64))
+    taken.check_format(full_check=True)
+    np.testing.assert_array_equal(taken.toarray(), A.toarray()[rows])
+    shares = len(rows) > 0 and rows[-1] - rows[0] + 1 == len(rows)
+    assert np.shares_memory(taken.data, A.data) == shares

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from longtail.methods import merge as merge
     from longtail.models import HashedModel as HashedModel
     from longtail.models import LinearModel as LinearModel
+    from longtail.store import load_model as load_model
     from longtail.topk import TopK as TopK
     from longtail.tuning import tune as tune
 
@@ -50,6 +51,7 @@ _HOME = {
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",
     "load": "longtail.methods",
+    "load_model": "longtail.store",
     "merge": "longtail.methods",
     "read": "longtail.data",
     "tune": "longtail.tuning",

@@ -243,7 +243,7 @@ def _alone(folder: str | None, name: str) -> Iterator[None]:
 
 
 class Preparing:
-    """The time in which kernels are compiled, or loaded from the cache. It is no part of the time of a training.
+    """The time in which kernels are compiled, or loaded from the cache. Training times do not include it.
 
     One thread compiles, and the others wait for it, so the time in which any thread is here counts once. The CPU time
     is the sum over threads.

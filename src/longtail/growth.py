@@ -105,6 +105,18 @@ def label_hashes(Y: sp.csr_array, hashes: np.ndarray) -> np.ndarray:
     return _sums(mix(hashes)[columns.indices], columns.indptr)
 
 
+def relabelled(Y: sp.csr_array, hashes: np.ndarray, is_new: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Return which rows may have other labels than before, given the label hashes `before`.
+
+    The hash of a label is a sum over its rows, so the new rows explain a part of its change. If this is not all, the
+    label is new, or it has lost or gained other rows. All its rows are then returned, because the lost ones are gone.
+    """
+    added = sp.csr_array((Y.data, Y.indices, Y.indptr), shape=Y.shape)[is_new]
+    unexplained = label_hashes(Y, hashes) - label_hashes(added, hashes[is_new]) != before
+    counts = np.concatenate([[0], np.cumsum(unexplained[Y.indices])])
+    return np.asarray(counts[Y.indptr[1:]] > counts[Y.indptr[:-1]])
+
+
 def _sums(terms: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     """Return the sums of terms[indptr[i] : indptr[i + 1]], modulo 2^64."""
     totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])

@@ -87,7 +87,7 @@ def value_fault(data: np.ndarray, n_entries: int, *, name: str = "data") -> str 
 
 
 def all_finite(data: np.ndarray) -> bool:
-    """Whether no value is NaN or infinite. Takes little memory, however many values there are."""
+    """Whether no value is NaN or infinite. It takes little memory for any number of values."""
     pieces = range(0, data.size, ENTRIES_AT_ONCE)
     return all(np.isfinite(data[begin : begin + ENTRIES_AT_ONCE]).all() for begin in pieces)
 
@@ -213,6 +213,15 @@ def normalize_rows(X: Rows) -> Rows:
         return unit
     scaled = (X.data / np.repeat(lengths, np.diff(X.indptr))).astype(np.float32)
     return sp.csr_array((scaled, X.indices, X.indptr), shape=X.shape)
+
+
+def take_rows(A: sp.csr_array, rows: np.ndarray) -> sp.csr_array:
+    """Return A[rows] for increasing `rows`. Consecutive rows share the arrays of A, which must then not be changed."""
+    if not len(rows) or rows[-1] - rows[0] + 1 != len(rows):
+        return sp.csr_array(A[rows])
+    start, stop = A.indptr[rows[0]], A.indptr[rows[-1] + 1]
+    indptr = A.indptr[rows[0] : rows[-1] + 2] - start
+    return sp.csr_array((A.data[start:stop], A.indices[start:stop], indptr), shape=(len(rows), A.shape[1]))
 
 
 def stack_rows(parts: Sequence[sp.csr_array], order: np.ndarray) -> sp.csr_array:

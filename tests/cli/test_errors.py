@@ -64,6 +64,13 @@ def test_an_unknown_option_lists_the_known_ones(run):
     assert {"--start", "--text-ngram-range", "--labels-field"} <= set(known.split(", "))
 
 
+def test_a_misspelt_option_gets_the_right_one_and_no_list(run):
+    result = run("train", "x", "m", "--calibrat", "on")
+    assert result.exit_code == 2
+    assert "--calibrate" in result.stderr
+    assert result.stderr.endswith("See longtail train --help\n")
+
+
 def test_a_damaged_model_names_the_file(run, models, tmp_path):
     broken = tmp_path / "model"
     shutil.copytree(models / "texts", broken)

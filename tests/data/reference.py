@@ -110,7 +110,9 @@ def split(path: str, content: bytes, max_line: int) -> list[bytes]:
     if lines and isinstance(lines[0], _TooLong):
         raise too_long(path, 1, max_line)
     if lines and lines[0].startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
-        raise DataError(path, "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8", line=1, column=1)
+        raise DataError(
+            path, "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8; save it as UTF-8", line=1, column=1
+        )
     if lines:
         lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
     return [line if isinstance(line, _TooLong) else line.removesuffix(b"\r") for line in lines]

@@ -306,7 +306,7 @@ def test_wide_text(tmp_path, code):
     path.write_bytes("\ufeff".encode(code.removesuffix("-be") + "-be") * code.endswith("-be") + "text".encode(code))
     with pytest.raises(DataError) as caught:
         list(iter_lines(path))
-    reason = "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8"
+    reason = "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8; save it as UTF-8"
     assert str(caught.value) == f"{path}, line 1, column 1: {reason}"
 
 

@@ -277,6 +277,17 @@ def test_hostile_tables(tmp_path, content, message):
     assert csv.field_size_limit() == before
 
 
+def test_a_wrong_delimiter_is_told_the_right_one(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("text;labels\na;b\n", encoding="utf-8")
+    with pytest.raises(DataError) as caught:
+        table(path, delimiter=",")
+    assert str(caught.value).endswith(
+        'found the column "text;labels" (divided at ","), expected a column "text"; the columns are perhaps divided at '
+        '";": set delimiter (--delimiter) to it'
+    )
+
+
 def test_a_forgotten_quote_does_not_swallow_a_big_file(tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "MAX_FIELD_CHARACTERS", 1000)
     path = written(tmp_path / "a.csv", 'text,labels\na,x\n"b,y\n' + "c,z\n" * 1000)

@@ -199,7 +199,12 @@ REFUSED = {
     "byte: return inside a line": (in_row(b"3:1\r"), 3, 9, f"found '1\\x0d', expected {VALUE}"),
     "byte: form feed": (in_row(b"\x0c3:1"), 3, 7, f"found '\\x0c3:1', expected {FEATURE}"),
     "byte: quote": (in_row(b"'3:1'"), 3, 7, f"found '\\x273:1\\x27', expected {FEATURE}"),
-    "byte: UTF-16": ("2 10 5\n".encode("utf-16"), 1, 1, "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8"),
+    "byte: UTF-16": (
+        "2 10 5\n".encode("utf-16"),
+        1,
+        1,
+        "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8; save it as UTF-8",
+    ),
     "byte: UTF-16 without mark": (
         "2 10 5\n".encode("utf-16-le"),
         1,

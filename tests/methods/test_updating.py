@@ -11,6 +11,7 @@ from longtail import metrics
 from longtail.errors import InputError
 from longtail.methods import METHODS
 from longtail.methods.one_vs_all.keeping import loss_sums
+from longtail.methods.problem import Extras, OldModel
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import text_like
 
@@ -177,20 +178,110 @@ def test_texts_keep_their_pipeline_and_names_their_columns(tmp_path):
     assert lt.load(tmp_path / "model").classes_.tolist() == clf.classes_.tolist()
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "one-vs-all"])
-def test_other_methods_are_trained_again_in_the_same_columns(method, whole):
+# --- methods that train labels together ------------------------------------------------------------------------------
+
+COUPLED = [name for name in METHODS if name != "one-vs-all"]
+SMALL = {"mach": {"n_buckets": 16, "n_repetitions": 4}}  # fewer buckets than labels, so that labels are hashed
+
+
+@pytest.fixture(scope="module")
+def many():
+    return text_like(5, n=1500, L=40)
+
+
+def coupled(method, **params):
+    return METHODS[method](n_jobs=1, random_state=0, **SMALL.get(method, {}), **params)
+
+
+def top_labels(clf, X):
+    return clf.predict_topk(X, 3).labels
+
+
+@pytest.mark.parametrize("method", COUPLED)
+def test_coupled_labels_continue_from_their_weights(method, many, tmp_path):
+    """Rows, a new label and other labels of old rows: the model is as accurate as a new one, and known labels stay."""
+    X, Y = many
+    names = [f"label {j}" for j in range(40)]
+    first, old = Y[:1400].tolil(), np.flatnonzero(Y[:1400, [7]].toarray())
+    first[:, 7] = 0
+    first[:30, 3] = 1
+    columns = [j for j in range(40) if j != 7]
+    clf = coupled(method).fit(X[:1400], sp.csr_array(first)[:, columns], label_names=[names[j] for j in columns])
+    clf.save(tmp_path / "model")
+    assert len(old)
+    data = lt.Dataset(X, Y, np.array(names))
+    clf.update(data)
+    assert clf.classes_.tolist() == [*(names[j] for j in columns), "label 7"]
+    entry = clf.history_[-1]
+    assert (entry["rows_added"], entry["labels_added"], entry["labels_trained"]) == (100, 1, 40)
+    moved = sp.csr_array(Y[:, [*columns, 7]])
+    fresh = coupled(method).fit(X, moved)
+    after, best = (metrics.precision_curve(moved, each.predict_topk(X, 3)) for each in (clf, fresh))
+    assert (after > best - 0.02).all()
+    assert (top_labels(clf, X[old]) == 39).any()
+    loaded = lt.load(tmp_path / "model").set_params(n_jobs=2)
+    loaded.update(data)
+    np.testing.assert_array_equal(top_labels(loaded, X), top_labels(clf, X))
+    loaded.save(tmp_path / "again")
+    twice = lt.load(tmp_path / "again")
+    twice.update(lt.Dataset(X[:1490], Y[:1490], np.array(names)), retire=["label 0"])
+    assert not (twice.predict_topk(X, 39).labels == 0).any()
+    assert twice.history_[-1]["rows_removed"] == 10
+
+
+@pytest.mark.parametrize("method", [*COUPLED, "ensemble"])
+def test_coupled_labels_stay_as_they_are_if_nothing_changed(method, whole):
     X, Y = whole
-    clf = METHODS[method](n_jobs=1, random_state=0)
-    one = [int(row.argmax()) for row in Y[:, :12].toarray()]
-    clf.fit(X[:380], [[f"label {j}"] for j in one[:380]])
-    names = clf.classes_.tolist()
-    clf.update(X, [[f"label {j}" if i < 399 else "a new one"] for i, j in enumerate(one)])
-    assert clf.classes_.tolist() == [*names, "a new one"]
-    assert clf.history_[-1]["labels_trained"] == len(clf.classes_)
-    fresh = METHODS[method](n_jobs=1, random_state=0)
-    columns = [names.index(f"label {j}") if i < 399 else len(names) for i, j in enumerate(one)]
-    fresh.fit(X, sp.csr_array((np.ones(400, int), (np.arange(400), columns))))
-    np.testing.assert_array_equal(clf.predict_topk(X, 3).labels, fresh.predict_topk(X, 3).labels)
+    make = lt.Ensemble([lt.OneVsAll(), lt.OneVsAll(C=3.0)], n_jobs=1) if method == "ensemble" else coupled(method)
+    clf = make.fit(X, Y)
+    scores = clf.decision_function(X)
+    order = np.random.default_rng(0).permutation(N)
+    clf.update(X[order], Y[order])
+    assert clf.history_[-1]["labels_trained"] == 0
+    np.testing.assert_array_equal(clf.decision_function(X), scores)
+
+
+@pytest.mark.parametrize("method", COUPLED)
+def test_an_update_visits_all_rows_less_often_than_a_fit(method, many):
+    X, Y = many
+    clf = coupled(method).fit(X[:1490], Y[:1490])
+    before = clf.model_
+    job = clf._job(
+        X, Y, np.arange(40), Extras(old=OldModel(before, clf.training_, np.arange(1500) >= 1490, np.zeros(40, bool)))
+    )
+    if method == "mach":
+        visits = [len(job.problem.data.rows_of(epoch)) for epoch in range(5)]
+        assert visits == [10, 10, 10, 1500, 1500]
+    elif method == "memoir":
+        assert job.problem.batches.n_batches * job.problem.batches.size < 2.2 * Y.nnz
+        assert job.problem.first_batches.rate(0) == job.problem.batches.learning_rate
+        assert job.problem.batches.rate(0) == pytest.approx(job.problem.batches.learning_rate / 3)
+    else:
+        record = clf.update(X, Y).training_
+        assert record.pass_rows.tolist() == [1500]
+        assert (clf.C_, clf.lam_) == (record.C[0], record.lam[0])
+
+
+def test_mach_begins_again_if_its_buckets_cannot_be_used(many):
+    X, Y = many
+    one = Y.toarray().argmax(axis=1)
+    identity = lt.Mach(n_buckets=39, n_jobs=1).fit(X, Y[:, :39])
+    identity.update(X, Y)  # 40 labels no longer have a bucket each
+    fresh = lt.Mach(n_buckets=39, n_jobs=1).fit(X, Y)
+    np.testing.assert_array_equal(identity.decision_function(X[:50]), fresh.decision_function(X[:50]))
+    softmax = coupled("mach").fit(X, [[label] for label in one])
+    names = softmax.classes_
+    softmax.update(X, [[label] if i else sorted({label, names[0], names[1]}) for i, label in enumerate(one)])
+    assert softmax.model_.buckets.link == "sigmoid"
+
+
+def test_the_labels_of_mach_can_grow_while_each_has_a_bucket(many):
+    X, Y = many
+    clf = lt.Mach(n_buckets=64, n_jobs=1).fit(X, Y[:, :38])
+    clf.update(X, Y)
+    fresh = lt.Mach(n_buckets=64, n_jobs=1).fit(X, Y)
+    assert clf.model_.hashes.n_buckets == 40
+    assert clf.score(X, Y) > fresh.score(X, Y) - 0.02
 
 
 # --- merging ---------------------------------------------------------------------------------------------------------

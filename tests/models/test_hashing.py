@@ -78,3 +78,11 @@ def test_the_identity():
     assert hashes.table.ravel().tolist() == list(range(300))
     assert not Hashes.draw(300, 299, range(1), 0).is_identity
     assert hashes.n_indistinguishable == 0
+
+
+def test_grown_hashes_keep_the_buckets_of_old_labels():
+    old = Hashes.draw(50, 8, range(3), seed=1)
+    new = old.grown(70)
+    np.testing.assert_array_equal(new.table[:50], old.table)
+    np.testing.assert_array_equal(new.table, Hashes.draw(70, 8, range(3), seed=1).table)
+    assert Hashes.identity(5).grown(7).is_identity

@@ -109,3 +109,23 @@ def test_the_command_line_predicts_a_text_without_numba_and_scikit_learn(kind, t
     ended = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ended.stderr.strip().endswith("0 []"), ended.stderr
     assert '"labels": ["dog"]' in ended.stdout
+
+
+LOADED = """
+    import sys
+    import longtail as lt
+
+    model = lt.load_model(sys.argv[1])
+    top = model.predict_topk(model.text_features.transform(["a dog"]), 1)
+    heavy = [name for name in ("sklearn", "numba") if name in sys.modules]
+    print(model.label_names[top.labels[0, 0]], float(top.scores[0, 0]).hex(), heavy)
+"""
+
+
+def test_a_model_is_loaded_and_predicts_without_scikit_learn(tmp_path):
+    clf = lt.OneVsAll(n_jobs=1).fit(["a cat", "a dog", "a cat and a dog"] * 3, [["cat"], ["dog"], ["cat", "dog"]] * 3)
+    clf.save(tmp_path / "model")
+    words = [sys.executable, "-c", textwrap.dedent(LOADED), str(tmp_path / "model")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    score = clf.predict_topk(["a dog"], 1).scores[0, 0]
+    assert ended.stdout.strip() == f"dog {float(score).hex()} []"

@@ -110,10 +110,10 @@ def _report(error: Exception) -> int:
 
 
 def _hint(error: Exception) -> str:
-    """What to add to a message of typer: the options that exist, or where the help is."""
+    """What to add to a message of typer: the options that exist if it names none, or where the help is."""
     ctx = getattr(error, "ctx", None)
     place = getattr(ctx, "command_path", "longtail")
-    if ctx is not None and hasattr(error, "option_name"):
+    if ctx is not None and hasattr(error, "option_name") and not getattr(error, "possibilities", None):
         flags = [flag for each in ctx.command.params for flag in each.opts if flag.startswith("--")]
         return f"Options of {place}: {', '.join(flags)}"
     return f"See {place} --help"

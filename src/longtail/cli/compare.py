@@ -20,7 +20,7 @@ from longtail.cli.reading import (
     Data,
     Json,
     divided,
-    load_model,
+    load_estimator,
     read_data,
     text_features,
     text_options,
@@ -122,7 +122,7 @@ def _measured(folder: str, model: str, words: list[str], train: Dataset, test: D
         said = done.stderr.strip().splitlines() or ["it ended without a message"]
         raise RunError(f"training with {' '.join(words)} failed: {said[-1].removeprefix('Error: ')}")
     record = jsons.loads(done.stdout)
-    clf = load_model(model)
+    clf = load_estimator(model)
     top, seconds = top_labels(clf, test.X, max(KS))
     evaluation = metrics.evaluate(test.Y, top, train_Y=train.Y)
     sets = metrics.set_metrics(test.Y, clf.model_.predict_labels(test.X, n_jobs=clf.n_jobs))

@@ -9,7 +9,7 @@ import typer
 
 from longtail.cli.output import UsageError, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import Json, Model, OptionalData, load_model, read_data
+from longtail.cli.reading import Json, Model, OptionalData, load_estimator, read_data
 
 if TYPE_CHECKING:
     from longtail.methods import ExtremeClassifier
@@ -64,7 +64,7 @@ def thresholds(
     chosen = [str(text) for text, given in wanted.items() if given] or ["micro-f1"]
     if len(chosen) > 1:
         raise UsageError("give one of --target, --precision, --recall, --per-row and --fixed")
-    clf = load_model(model)
+    clf = load_estimator(model)
     rows = None if data is None else read_data(data, reading, like=clf.model_)[0]
     clf.set_threshold(chosen[0], rows)
     _save(clf, model)
@@ -87,7 +87,7 @@ def rules(
 
     The rules replace those of the model folder; without options, they are removed.
     """
-    clf = load_model(model)
+    clf = load_estimator(model)
     set_rules(clf, allow, deny, offsets, tail_boost)
     _save(clf, model)
     found = clf.model_.rules

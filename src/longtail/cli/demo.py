@@ -19,7 +19,7 @@ from longtail.cli.card import write_card
 from longtail.cli.examples import example
 from longtail.cli.output import say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import Json, load_model, top_labels
+from longtail.cli.reading import Json, load_estimator, top_labels
 from longtail.cli.train import check_target, save
 from longtail.errors import ModelError
 from longtail.words import duration, size
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from longtail.topk import TopK
 
 K = 5
-FIFTHS = (0, 1, 0, 2, 0)  # which kind of example to take from each fifth of the test texts, see `telling_rows`
+FIFTHS = (0, 1, 0, 2, 0)  # the kind of example that is taken from each fifth of the test texts; see `telling_rows`
 SHOWN = tuple(f"{metric}@{k}" for metric in ("P", "PSP") for k in (1, 3, 5))
 
 
@@ -123,7 +123,7 @@ class DemoRun:
             trained.fit(self.train_part, progress=training.share)
         self.train_seconds = training.seconds
         save(trained, str(self.model_folder))
-        self.clf = load_model(str(self.model_folder))
+        self.clf = load_estimator(str(self.model_folder))
 
         self.top, self.predict_seconds = top_labels(self.clf, self.test_part.X, K)
         with step("Predicting from raw texts"):

@@ -8,7 +8,7 @@ import typer
 
 from longtail.cli.card import write_card
 from longtail.cli.output import UsageError, say, say_json
-from longtail.cli.reading import Data, Filter, Json, Model, load_model, read_data, read_filter, top_labels
+from longtail.cli.reading import Data, Filter, Json, Model, load_estimator, read_data, read_filter, top_labels
 from longtail.errors import DataError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def evaluate(
     options: dict[str, Any] = {"ks": _numbers(ks)} if ks is not None else {}
     if propensity is not None:
         options |= {"A": propensity[0], "B": propensity[1]}
-    clf = load_model(model)
+    clf = load_estimator(model)
     from longtail import metrics
     from longtail.metrics.evaluation import KS
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.output import UsageError, say, say_json
-from longtail.cli.reading import Json, Model, label_called, load_model, read_data
+from longtail.cli.reading import Json, Model, label_called, load_estimator, read_data
 from longtail.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def explain(
     """Show which words or features made a score."""
     if (text is None) == (data is None):
         raise UsageError("explain needs either --text or --data; see longtail explain --help")
-    clf = load_model(model)
+    clf = load_estimator(model)
     x = _row(clf, text, data, row, reading)
     column = int(clf.predict_topk(x, 1).labels[0, 0]) if label is None else label_called(clf, label)
     explanation = clf.model_.explain(x, column)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from longtail.cli.output import note, say, say_json
-from longtail.cli.reading import Json, Model, label_called, load_model
+from longtail.cli.reading import Json, Model, label_called, load_estimator
 from longtail.cli.update import facts
 from longtail.words import size
 
@@ -37,7 +37,7 @@ def inspect(
 
     With --label: the strongest weights of one label.
     """
-    clf = load_model(model)
+    clf = load_estimator(model)
     if verify:
         _verify(clf, model)
     if label is not None:

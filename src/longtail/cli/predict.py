@@ -23,7 +23,7 @@ from longtail.cli.decisions import Allow, Deny, Offsets, TailBoost, set_rules
 from longtail.cli.output import UsageError
 from longtail.cli.partial import opened
 from longtail.cli.progress import step
-from longtail.cli.reading import Filter, Model, load_model, open_model, read_data, read_filter, top_without
+from longtail.cli.reading import Filter, Model, load_estimator, open_model, read_data, read_filter, top_without
 from longtail.cli.writing import OWN, encoder, form_of
 from longtail.errors import DataError, DataWarning, InputError
 
@@ -85,7 +85,7 @@ def predict(
     _check_paths(model, data, output)
     alone = open_model(model)
     if allow is not None or deny is not None or offsets is not None or tail_boost:
-        clf = load_model(model)
+        clf = load_estimator(model)
         set_rules(clf, allow, deny, offsets, tail_boost)
         alone = clf.model_
     if threshold and alone.thresholds is None:

@@ -128,7 +128,7 @@ def divided(dataset: Dataset, fraction: float, *, stratify: bool = False) -> tup
     return again(train), again(test)
 
 
-def load_model(path: str) -> ExtremeClassifier:
+def load_estimator(path: str) -> ExtremeClassifier:
     from longtail.methods import load
 
     with step(f"Loading {path}"):
@@ -137,11 +137,11 @@ def load_model(path: str) -> ExtremeClassifier:
 
 def open_model(path: str) -> AnyModel:
     """The model alone. It predicts without its estimator, and without the import of scikit-learn."""
-    from longtail.store import model_size, read_model
+    from longtail.store import load_model, model_size
 
     large = os.path.isdir(path) and model_size(path) > SHOWN_FROM
     with step(f"Loading {path}", show=large):
-        return read_model(path)[0]
+        return load_model(path)
 
 
 def predictions(

@@ -9,7 +9,7 @@ import typer
 from longtail.cli.card import write_card
 from longtail.cli.output import note, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import Data, Json, Model, load_model, read_data
+from longtail.cli.reading import Data, Json, Model, load_estimator, read_data
 from longtail.cli.train import SaveWeights, check_target, check_weights, save
 from longtail.words import duration
 
@@ -35,9 +35,9 @@ def update(
 ) -> None:
     """Bring MODEL up to date with changed data.
 
-    DATA holds all rows as they are now, old and new. Labels and rows may have been added, removed or changed. Only
-    labels that are touched are trained; the others keep their weights, and all labels keep their numbers. Labels
-    without rows are retired. The text pipeline stays.
+    DATA holds all rows as they are now, old and new. Labels and rows may have been added, removed or changed. A
+    one-vs-all model trains only the labels that are touched, and the others keep their weights. Other models continue
+    from their weights. All labels keep their numbers. Labels without rows are retired. The text pipeline stays.
     """
     from longtail.methods.updating import in_columns
     from longtail.models.compact_weights import EIGHT_BIT
@@ -45,7 +45,7 @@ def update(
     if output is not None:
         check_target(output, force=force)
     check_weights(save_weights)
-    clf = load_model(model)
+    clf = load_estimator(model)
     if save_weights is None and getattr(clf.model_, "form", None) == EIGHT_BIT:
         save_weights = EIGHT_BIT  # as before
     clf.set_params(n_jobs=n_jobs)

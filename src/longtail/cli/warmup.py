@@ -10,7 +10,7 @@ import typer
 
 from longtail.cli.output import say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import Json, load_model
+from longtail.cli.reading import Json, load_estimator
 
 SENTENCES = ("a small text about one thing", "another text about two things", "a third one, about both")
 
@@ -32,7 +32,7 @@ def warmup(
         for clf in _small_models(prediction):
             _predict(clf, [*SENTENCES])
     for path in models or ():
-        clf = load_model(path)
+        clf = load_estimator(path)
         _predict(clf, [*SENTENCES] if clf.model_.takes_texts else None)
     seconds = time.perf_counter() - begin
     what = "Kernels of prediction" if prediction else "All kernels"
@@ -61,7 +61,9 @@ def _small_models(prediction: bool) -> Iterator[Any]:
             names = np.array(["one", "two"])
             W = sp.csr_array(np.ones((2, features.n_features_out_ + 1), np.float32))
             clf.model_ = LinearModel(W, features.n_features_out_, 1.0, label_names=names, text_features=features)
-            clf.classes_, clf.multiclass_, clf.n_features_in_ = names, False, features.n_features_out_
+            clf.classes_ = names
+            clf.multiclass_ = False
+            clf.n_features_in_ = features.n_features_out_
         else:
             clf = OneVsAll(solver="newton").fit(texts, labels)
         yield clf

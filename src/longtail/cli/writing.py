@@ -29,14 +29,14 @@ Row = dict[str, Any]
 
 
 class RowEncoder(Protocol):
-    """Makes bytes of blocks of rows, and the final file of all bytes."""
+    """Turns blocks of rows into bytes, and the bytes of all blocks into the final file."""
 
     def encode(self, rows: Sequence[Row], *, first: bool) -> bytes:
         """The bytes of a block. `first` tells that there are no rows before it."""
         ...
 
     def finish(self, collected: Path, output: Path) -> None:
-        """Make `output` of the collected bytes. `collected` need not exist afterwards."""
+        """Turn the collected bytes into the file `output`. `collected` may be gone afterwards."""
         ...
 
 
@@ -79,7 +79,7 @@ class _JsonLines(_TextFormat):
 
 
 class _Csv(_TextFormat):
-    """A header, then a row each. Labels and numbers of a row are joined by a bar."""
+    """A header, then one line per row. The labels of a row are joined by a bar, and so are their numbers."""
 
     def text(self, rows: Sequence[Row], first: bool) -> str:
         made = io.StringIO()

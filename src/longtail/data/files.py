@@ -131,7 +131,8 @@ def line_too_long(path: PathLike, number: int, max_line: int) -> DataError:
 def after_mark(path: PathLike, head: bytes) -> bytes:
     """`head`, the beginning of a text, without its UTF-8 byte order mark."""
     if head.startswith(_WIDE_MARKS):
-        raise DataError(name_of(path), "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8", line=1, column=1)
+        reason = "found UTF-16 or UTF-32 (a byte order mark), expected UTF-8; save it as UTF-8"
+        raise DataError(name_of(path), reason, line=1, column=1)
     return head.removeprefix(_MARK)
 
 

@@ -40,7 +40,7 @@ def _opened(path: PathLike, where: str) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError, SyntaxError, TypeError, OverflowError) as error:
-        # NumPy's own words advise to unpickle the file, which could run any code
+        # NumPy's message advises to unpickle the file, which could run any code
         reason = "it holds Python objects, or is no .npy file" if "pickle" in str(error) else error
         raise DataError(where, f"is not an array of numbers in a .npy file: {reason}") from None
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":

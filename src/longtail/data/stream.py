@@ -69,7 +69,9 @@ class _Parts:
     """What was read so far, in temporary files."""
 
     def __init__(self, scratch: Path, files: ExitStack, text_features: TextFeatures) -> None:
-        self.scratch, self.files, self.text_features = scratch, files, text_features
+        self.scratch = scratch
+        self.files = files
+        self.text_features = text_features
         text_features._check_parameters()
         self.learner = text_features._learner()
         self.dense = text_features._dense_part()
@@ -120,7 +122,9 @@ class _Parts:
 
     def _features(self, column_of: np.ndarray | None) -> csr_array:
         """The columns of words, from the counts of all blocks."""
-        counts, numbers, lengths = self.counts.array(), self.numbers.array(), self.lengths.array()
+        counts = self.counts.array()
+        numbers = self.numbers.array()
+        lengths = self.lengths.array()
         n_columns = self.text_features._terms.n_columns
         wide = np.int32 if len(counts) <= LARGEST_INT32 else np.int64
         data, indices, sizes = (

@@ -144,7 +144,10 @@ def _text_columns(
         return [at for at in found if at is not None]
     missing = fields_named(field)[found.index(None)]
     reason = f"found {_columns(header, sign)}, expected a column {quoted(missing)}"
-    if header:
+    others = [other for other in DELIMITERS if len(header) == 1 and other in header[0]]
+    if others:
+        reason += f"; the columns are perhaps divided at {quoted(others[0])}: set delimiter (--delimiter) to it"
+    elif header:
         reason += "; name the column of the texts with text_field (--text-field)"
         reason += f", perhaps {quoted(_likely(header, missing, [row for _, row in islice(rows, GUESS_ROWS)]))}"
     raise DataError(where, reason, line=1)

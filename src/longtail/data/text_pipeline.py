@@ -1,4 +1,4 @@
-"""From texts to features: columns of words, and if wanted columns of an embedding. It can be saved as plain arrays.
+"""From texts to features: columns of words, and columns of an embedding if one is given. Saved as plain arrays.
 
 The features are those of scikit-learn's TfidfVectorizer and HashingVectorizer (longtail.data.terms computes them). A
 saved pipeline is a list of terms, the vector idf and a few checked parameters. It contains no pickle and no code. There
@@ -197,11 +197,11 @@ class TextPipeline:
         return found, vectors, self._finish(learner, dense)
 
     def _learner(self) -> Learner:
-        """Return what learns the terms of texts that come a few at a time. `_finish` ends the fit."""
+        """Return the object that learns the terms, a few texts at a time. `_finish` ends the fit."""
         return Learner(self._division(), n_hashed=self.n_features if self.kind == "hashing" else None)
 
     def _dense_part(self, given: np.ndarray | None = None, n_texts: int = 0) -> DensePart | None:
-        """Return what makes the dense columns, not yet fitted; None if there are none."""
+        """Return the object that makes the dense columns, before it is fitted. None if there are none."""
         if given is not None:
             if self.embeddings is not None:
                 raise InputError("embeddings were given, and TextFeatures has an encoder of its own; use one of them")

@@ -34,7 +34,7 @@ from longtail.methods.decisions import Decisions
 from longtail.methods.planning import Plan, Planning
 from longtail.methods.problem import NO_EXTRAS, Extras, Problem
 from longtail.methods.solving import Progress, Solved
-from longtail.methods.updating import Updating
+from longtail.methods.updating import Change, Updating
 from longtail.models import Explanation, Model
 from longtail.topk import TopK
 from longtail.training import NO_RECORD, Training
@@ -164,7 +164,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
     def _trained(
         self,
         X: Any,
-        data: _Data,
+        data: _Data | Change,
         progress: Progress,
         run: str | os.PathLike[str] | None,
         workers: parallel.Workers,

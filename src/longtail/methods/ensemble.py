@@ -20,10 +20,12 @@ from longtail.methods.base import ExtremeClassifier
 from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of, rows_to_hold_out
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
+from longtail.methods.updating import Change
 from longtail.models import EnsembleModel, Model
 from longtail.models.base import ROWS_PER_BLOCK
 from longtail.models.ensemble import sigmoid
 from longtail.models.ensemble_index import EnsembleIndex
+from longtail.parallel import Workers
 from longtail.store import Provenance
 from longtail.topk import TopK
 from longtail.training import Status, Training
@@ -162,6 +164,13 @@ class Ensemble(ExtremeClassifier):
         thresholds = choose("micro-f1", "micro-f1", {}, found, counts_of(Y))
         model = EnsembleModel(tuple(finals), weights, intercept, depth, X.shape[1], thresholds=thresholds)
         return model, _joined(records), found
+
+    def _solved(self, X: Any, change: Change, progress: Progress) -> tuple[Model, Training, np.ndarray]:
+        """Train all members again, because their weights in the ensemble need held-out rows."""
+        if self._nothing_changed(change):
+            return self.model_, self.training_, np.zeros(len(change.label_names), bool)
+        model, record, self.held_out_ = self._trained(X, change, progress, None, Workers(), None)
+        return model, record, np.ones(len(change.label_names), bool)
 
     def _weights(
         self, first: list[list[_Fit]], masks: list[np.ndarray], X: Any, Y: sp.csr_array, depth: int

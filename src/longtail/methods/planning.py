@@ -30,7 +30,7 @@ from longtail.words import duration, size
 if TYPE_CHECKING:
     from longtail.methods.solving import Job
 
-MEMORY_DOUBT = 0.1  # of what is not the model: pages of libraries, and what the allocator keeps
+MEMORY_DOUBT = 0.1  # of the memory beside the model: pages of libraries, and what the allocator keeps
 START_SECONDS = 5.0  # until the worker processes of a cluster are ready
 LABEL_BYTES, ROW_BYTES = 64, 8  # of a model folder beside the weights: names, records, hashes
 EXAMPLE = 4, 16  # nodes and cores of the cluster that an advice mentions
@@ -106,7 +106,7 @@ class Plan:
         return self.cpu_seconds.times(1.0 / max(at_once, 1.0)).plus(START_SECONDS + self.setup_seconds)
 
     def advice(self) -> list[str]:
-        """Return what to do if the memory will not do, or if the fit takes long. Empty if all is well."""
+        """Return what to do if there is too little memory, or if the fit takes long. May be empty."""
         said = []
         if not self.fits:
             fewer = self._threads_that_fit()

@@ -19,9 +19,10 @@ import scipy.sparse as sp
 
 from longtail.methods import forecast
 from longtail.methods.forecast import Forecast
-from longtail.models import LinearModel, Model
+from longtail.models import LabelWeights, LinearModel, Model
 from longtail.parallel import Work
 from longtail.store import Shelf
+from longtail.training import Training
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,7 @@ class Extras:
     alphas: sp.csr_array | None = None  # of an earlier solution; methods/one_vs_all/alphas.py explains them
     keep_alphas: bool = False
     kept: Part | None = None  # labels that are not trained again, because an update does not touch them
+    old: OldModel | None = None  # what an update continues from
 
     def arrays(self) -> list[np.ndarray]:
         """Return the arrays that the parts depend on."""
@@ -44,6 +46,30 @@ class Extras:
 
 
 NO_EXTRAS = Extras()
+
+
+@dataclass(frozen=True, eq=False)
+class OldModel:
+    """The model that an update continues from, if the method trains labels together.
+
+    changed : boolean, one per row of X: whether the row is new, or may have other labels than before
+    retired : boolean, one per label of the updated model
+    """
+
+    model: Model
+    record: Training
+    changed: np.ndarray
+    retired: np.ndarray
+
+    def weights(self) -> sp.csr_array:
+        """Return the weights of a linear model with a row for every label. New and retired labels have none."""
+        assert isinstance(self.model, LabelWeights)
+        W = self.model.all_weights()
+        sizes = np.zeros(len(self.retired), np.int64)
+        sizes[: W.shape[0]] = np.diff(W.indptr)
+        stays = np.repeat(~self.retired, sizes)
+        indptr = np.concatenate([[0], np.cumsum(np.where(self.retired, 0, sizes))])
+        return sp.csr_array((W.data[stays], W.indices[stays], indptr), shape=(len(sizes), W.shape[1]))
 
 
 def spread(alphas: sp.csr_array, rows: np.ndarray, n_rows: int) -> sp.csr_array:

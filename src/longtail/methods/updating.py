@@ -22,13 +22,13 @@ weights that were set to zero count as zero in w, as they do in prediction.
 
 A removed row is checked by rule 2 only: labels that did not have it keep the weights that tell them apart from it.
 
-Methods that train all labels together are trained again on all rows, with the label columns and the text pipeline of
-the model.
+Methods that train labels together (`PDSparse`, `Memoir`, `Mach`) continue from the weights of the model. They visit the
+rows that changed several times, and then all rows, but less often than a fit does. Their weights all change a little.
+An `Ensemble` is trained again on all rows.
 """
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -39,7 +39,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from longtail import check, growth, memory, parallel, training
+from longtail import check, growth, memory, training
 from longtail.data import Dataset
 from longtail.errors import InputError
 from longtail.growth import Growth
@@ -47,7 +47,7 @@ from longtail.hybrid import as_csr, widened
 from longtail.matrix import canonical_csr, normalize_rows
 from longtail.methods import solving, verbosity
 from longtail.methods.calibrating import counts_of
-from longtail.methods.problem import Extras, Part
+from longtail.methods.problem import Extras, OldModel, Part
 from longtail.models import Model, Rules
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Change:
     n_removed : how many rows of the model are gone
     retired : boolean, one per column
     touched : boolean, one per column: new labels, and labels whose rows changed
+    changed : boolean, one per row: new rows, and rows whose labels may have changed
     """
 
     X: sp.csr_array
@@ -78,6 +79,7 @@ class Change:
     n_removed: int
     retired: np.ndarray
     touched: np.ndarray
+    changed: np.ndarray
     sample_weight: None = None
 
 
@@ -107,10 +109,6 @@ class Updating:
 
         def _job(self, X: Any, Y: sp.csr_array, label_names: np.ndarray, extras: Extras) -> solving.Job: ...
 
-        def _trained(
-            self, X: Any, data: Any, progress: Any, run: None, workers: parallel.Workers, shard_size: None
-        ) -> tuple[Model, Training, HeldOut | None]: ...
-
     @property
     def history_(self) -> list[dict[str, Any]]:
         """One entry per update: when it was, and how many rows and labels it added, removed and trained."""
@@ -127,7 +125,8 @@ class Updating:
         them. The text pipeline of the model is used as it is. Probabilities and thresholds keep their calibration.
 
         `OneVsAll` trains new labels, labels whose rows changed, and labels whose certificate the added rows break. All
-        other labels keep their weights, byte for byte. The other methods are trained again on all rows.
+        other labels keep their weights, byte for byte. `PDSparse`, `Memoir` and `Mach` continue from the weights of the
+        model, and so change all of them a little. An `Ensemble` is trained again on all rows.
 
         Parameters
         ----------
@@ -150,13 +149,8 @@ class Updating:
         drift = self._unknown_words(X)
         change = self._changed(X, y, list(retire))
         rows = normalize_rows(change.X) if self.normalize else change.X
-        kept = self._kept_part(rows, change)
-        trained = np.ones(len(change.label_names), bool)
-        if kept is not None:
-            trained[kept.items] = False
-        trained &= ~change.retired
         with verbosity.shown(self, progress) as told:
-            model, record = self._solved(rows, change, kept, told)
+            model, record, trained = self._solved(rows, change, told)
         seconds = time.perf_counter() - begin
         self.training_ = training.timed(
             record, wall_seconds=seconds, cpu_seconds=time.process_time() - cpu, peak_bytes=memory.peak()
@@ -170,7 +164,7 @@ class Updating:
             "labels": len(change.label_names),
             "labels_added": int(len(change.label_names) - self.model_.n_labels),
             "labels_retired": int(change.retired.sum() - len(self._growth().retired)),
-            "labels_trained": int(trained.sum()),
+            "labels_trained": int((trained & ~change.retired).sum()),
             "seconds": round(seconds, 3),
         }
         if drift is not None:
@@ -223,7 +217,9 @@ class Updating:
         retired |= (counts_of(Y) == 0) & had_rows
         touched = (growth.label_hashes(Y, hashes) != before) & ~retired
         touched[len(known.labels) :] = True
-        return Change(rows, Y, names, hashes, is_new, n_removed, retired, touched & ~retired)
+        touched &= ~retired
+        changed = is_new | growth.relabelled(Y, hashes, is_new, before)
+        return Change(rows, Y, names, hashes, is_new, n_removed, retired, touched, changed)
 
     def _canonical_data(self, X: Any, y: Any) -> tuple[sp.csr_array, sp.csr_array, np.ndarray]:
         """Return rows with the features of the model, their labels, and the names of the labels."""
@@ -257,20 +253,29 @@ class Updating:
     # --- training ----------------------------------------------------------------------------------------------------
 
     def _kept_part(self, X: sp.csr_array, change: Change) -> Part | None:
-        """Return the part of the labels that keep their weights. None if the method trains all labels together."""
+        """Return the part of the labels that keep their weights. None if the method trains labels together."""
         return None
 
-    def _solved(self, X: Any, change: Change, kept: Part | None, progress: solving.Progress) -> tuple[Model, Training]:
-        """Train the labels that are not kept, or without any kept label the whole model."""
-        if kept is None:
-            maker = copy.copy(self)
-            if hasattr(maker, "warm_start"):  # it continues with the labels of the last fit
-                maker.warm_start = False
-            model, record, self.held_out_ = maker._trained(X, change, progress, None, parallel.Workers(), None)
-            return model, record
+    def _solved(self, X: Any, change: Change, progress: solving.Progress) -> tuple[Model, Training, np.ndarray]:
+        """Return the model, its record, and which labels were trained. A method that trains labels together trains all
+        of them, or none if nothing changed."""
         self.held_out_ = None
-        solved = solving.solve(self._job(X, change.Y, change.label_names, Extras(kept=kept)), progress)
-        return solved.model, solved.record
+        is_trained = np.ones(len(change.label_names), bool)
+        kept = self._kept_part(X, change)
+        if kept is not None:
+            is_trained[kept.items] = False
+            extras = Extras(kept=kept)
+        elif self._nothing_changed(change):
+            return self.model_, self.training_, np.zeros_like(is_trained)
+        else:
+            extras = Extras(old=OldModel(self.model_, self.training_, change.changed, change.retired))
+        solved = solving.solve(self._job(X, change.Y, change.label_names, extras), progress)
+        return solved.model, solved.record, is_trained
+
+    def _nothing_changed(self, change: Change) -> bool:
+        same_labels = len(change.label_names) == self.model_.n_labels
+        same_retired = np.array_equal(np.flatnonzero(change.retired), self._growth().retired)
+        return same_labels and same_retired and not change.changed.any() and not change.n_removed
 
     def _grown(self, model: Model, change: Change) -> Model:
         """Return the trained model with everything that the old model knew beside its weights."""

@@ -1,6 +1,6 @@
 """A linear model with compact weights, which serve prediction and everything else: there is no index besides them.
 
-`compacted` makes it of a LinearModel. In half precision its scores have the same bits as those of the LinearModel.
+`compacted` makes it from a LinearModel. In half precision its scores have the same bits as those of the LinearModel.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CompactIndex(NamedTuple):
     column_of: np.ndarray
     steps: np.ndarray
     bias_scores: np.ndarray  # the bias term of each score, then zeros up to the width of the columns
-    bias_peak: np.ndarray  # not used: nothing is estimated
+    bias_peak: np.ndarray  # not used, because nothing is estimated
     n_labels: int
 
     @classmethod
@@ -112,7 +112,7 @@ class CompactIndex(NamedTuple):
 
 @dataclass(frozen=True)
 class CompactModel(WeightsInOnePiece):
-    """A linear model whose weights are compact. `W` is made of them whenever it is asked for."""
+    """A linear model whose weights are compact. `W` is computed from them at every access."""
 
     weights: CompactWeights
     n_features: int

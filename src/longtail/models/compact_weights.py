@@ -181,7 +181,7 @@ def _coded(weights: np.ndarray, steps: np.ndarray | None) -> np.ndarray:
         half = weights.astype(np.float16)
     if not np.isfinite(half).all():
         raise InputError("a weight is too large for half precision; save with weights='8-bit' or 'float32'")
-    half[half == 0] = 0  # minus zero is no weight either
+    half[half == 0] = 0  # minus zero counts as no weight, too
     return np.asarray(half.view(np.uint16))
 
 

@@ -85,6 +85,12 @@ class Hashes:
         self.__dict__["table"] = frozen(table, self.dtype)
         return True
 
+    def grown(self, n_labels: int) -> Hashes:
+        """Return the same hashes of more labels. The labels so far keep their buckets."""
+        if self.is_identity:
+            return Hashes.identity(n_labels)
+        return Hashes(self.a, self.b, n_labels, self.n_buckets)
+
     @classmethod
     def joined(cls, parts: list[Hashes]) -> Hashes:
         """Join the repetitions of the parts, in their order."""

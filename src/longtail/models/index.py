@@ -29,14 +29,14 @@ FEATURE_BYTES = 20  # bytes that the index takes for a feature, even if it has n
 COLUMN_SHARE = 8  # a feature with weights for more than L / COLUMN_SHARE labels gets a column
 SPILL_SHARE = 256  # at most L / SPILL_SHARE weights of a column spill; without them, the step is small
 SMALLEST_STEP = 1e-30  # smaller steps are close to underflow, so the feature then has no column
-LOOKUP_PRICE = 64.0  # finding one weight of a label takes as long as adding this many entries of lists
+LOOKUP_PRICE = 64.0  # finding one weight of a label takes as long as adding this number of list entries
 
 
 Base: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # `base` and `peaks` of IndexRows
 
 
 class FeatureLists(NamedTuple):
-    """W by feature: all of an index that takes long to make. It depends on W only, so it can be stored beside W.
+    """W by feature: the part of an index that takes long to make. It depends on W alone, so it can be stored beside W.
 
     All arrays are read-only. Columns of W are the features, and the bias if W has a column for it.
     """

@@ -106,7 +106,7 @@ class WeightsInOnePiece(LabelWeights):
 
 @dataclass(frozen=True, eq=False)
 class StoredLists:
-    """The lists of W by feature, from a file. They are used only for the very W that they were stored with."""
+    """The lists of W by feature, from a file. They are used only with the W that they were stored with."""
 
     W: sp.csr_array
     lists: FeatureLists

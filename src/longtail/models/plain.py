@@ -1,8 +1,8 @@
 """The first rows that a process predicts, by NumPy alone: the labels and scores of index_kernels.py, to the bit.
 
-To import Numba, to load or compile the kernels, and to make an index takes seconds. A process that predicts for a few
-rows and ends, as on the command line, needs none of this. So rows are scored here until that has taken about as long as
-loading the kernels takes; then the index is used.
+Importing Numba, loading or compiling the kernels, and making an index take seconds. A process that predicts a few rows
+and ends, as on the command line, needs none of this. Rows are therefore scored here at first. When this has taken about
+as long as loading the kernels would take, the index is used.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from longtail.models.index import FeatureLists
 
 BUDGET = 0.5  # seconds that a process spends here
-FEATURE_SECONDS, ENTRY_SECONDS, LABEL_SECONDS = 4e-6, 4e-9, 2e-8  # what a row takes, about
+# about what a row takes: for each of its features, for each of their weights, and for each label
+FEATURE_SECONDS = 4e-6
+ENTRY_SECONDS = 4e-9
+LABEL_SECONDS = 2e-8
 _spent = 0.0
 
 
 def affordable(X: sp.csr_array, n_labels: int, n_entries: int) -> bool:
-    """Whether these rows shall be scored here. `n_entries` is the number of weights that are read for them."""
+    """Whether to score these rows here. `n_entries` is the number of weights that are read for them."""
     global _spent
     cost = FEATURE_SECONDS * X.nnz + ENTRY_SECONDS * n_entries + LABEL_SECONDS * n_labels * X.shape[0]
     if top_rows.is_ready or _spent + cost > BUDGET:

@@ -116,7 +116,7 @@ class ShardedModel(LabelWeights):
         return sp.csr_array(sp.vstack([shard.all_weights() for shard in self.shards], format="csr"))
 
     def with_dense(self, columns: np.ndarray) -> ShardedModel:
-        """The model with the weights of these features in dense arrays, if that is so for all shards."""
+        """The model with the weights of these features in dense arrays, if that pays in every shard."""
         shards: tuple[LinearModel | CompactModel, ...] = tuple(shard.with_dense(columns) for shard in self.shards)
         return replace(self, shards=shards) if all(shard.dense is not None for shard in shards) else self
 

@@ -4,7 +4,7 @@ their content."""
 from longtail.store.card import Card, read_card, write_card
 from longtail.store.form import Form, stored_bytes
 from longtail.store.index import verify as verify_index
-from longtail.store.model import Provenance, index_size, model_id, model_size, read_model, write_model
+from longtail.store.model import Provenance, index_size, load_model, model_id, model_size, read_model, write_model
 from longtail.store.shelf import Shelf
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Provenance",
     "Shelf",
     "index_size",
+    "load_model",
     "model_id",
     "model_size",
     "read_card",

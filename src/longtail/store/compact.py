@@ -57,7 +57,7 @@ def from_arrays(
 
 
 def _check(found: CompactWeights, n_features: int, has_bias: bool, where: Path) -> None:
-    """Raise ModelError if the kernels would read outside of an array, or if a number is none."""
+    """Raise ModelError if the kernels would read outside of an array, or if a value is NaN or infinite."""
     n_labels, n_columns = found.n_labels, len(found.columns)
     if found.weights.dtype != found.columns.dtype:
         raise ModelError(where, f"{PREFIX}weights and {PREFIX}columns differ in their type")

@@ -24,7 +24,7 @@ def from_arrays(
     """Return the dense weights, after checks; None if there are none.
 
     used : numbers of the features with sparse weights; they may repeat
-    shape : labels and features of the model. The number of features may lie, so nothing of this size is made here.
+    shape : labels and features of the model. The features may be far too many, so no array of this size is made.
     """
     n_labels, n_features = shape
     if "dense_weights" not in arrays and "dense_columns" not in arrays:

@@ -32,7 +32,7 @@ class Form:
             raise InputError(f"weights must be {', '.join(map(repr, FORMS))} or None, but is {self.weights!r}")
 
     def of(self, model: Model) -> Any:
-        """A linear model in one piece in this form, and any other model as it is."""
+        """Return a linear model in one piece in this form. Any other model is returned as it is."""
         if self.weights is None and self.index is not None:
             return model
         return compacted(model, self.weights, least=STORED_FROM)

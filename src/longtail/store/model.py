@@ -103,6 +103,17 @@ def write_model(
     folder.write(root, folder.MODEL, chain(weights, arrays.items()), meta)
 
 
+def load_model(folder: str | os.PathLike[str], *, mmap: bool = True) -> Model:
+    """Load the model saved in `folder` without its estimator, for processes that only predict.
+
+    scikit-learn is not imported, so the process starts sooner and needs about half the memory. The model predicts and
+    explains, but cannot be trained, calibrated or updated. It takes rows as a csr_array, which
+    `model.text_features.transform` makes from texts. The files are verified before use. The weights are memory-mapped
+    unless `mmap=False`.
+    """
+    return read_model(folder, mmap=mmap)[0]
+
+
 def read_model(
     path: str | os.PathLike[str], *, mmap: bool = True, text_features: type[TextPipeline] = TextPipeline
 ) -> tuple[Model, Provenance]:

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from longtail.compiled import csr_pattern
 from longtail.errors import InputError
+from longtail.methods.mach import descent as descent_module
 from longtail.methods.mach import softmax_kernels as kernels
 from longtail.methods.mach.descent import LINKS, Descent, DescentData, RepetitionGroup
 from longtail.methods.mach.problem import MachProblem
@@ -254,3 +255,17 @@ def test_dense_rows_are_not_copied():
     tracemalloc.stop()
     assert np.shares_memory(data.rows.X[0], X)
     assert size < 0.2 * X.nbytes
+
+
+@pytest.mark.parametrize("link", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_a_group_begins_with_earlier_buckets(link, n_threads, monkeypatch):
+    monkeypatch.setattr(descent_module, "LOADED_FEATURES", 3)
+    monkeypatch.setattr(descent_module, "MIN_BUCKETS", 2)
+    X, Y = problem(link)
+    hashes = Hashes.draw(9, 5, range(4), seed=2)
+    earlier = fitted(X, Y, hashes, link, descent(weights="int8")).packed()
+    group = RepetitionGroup(DescentData(DESCENT, X, Y, link), hashes, np.array([1, 3]), n_threads)
+    group.begin_with(earlier, np.array([1, 3]))
+    expected = weights_of(earlier)[:, [1, 3]]
+    np.testing.assert_allclose(weights_of(group.packed()), expected, rtol=1e-6)

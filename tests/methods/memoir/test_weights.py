@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -215,3 +216,26 @@ def test_the_best_candidate_is_found(group, n_groups):
     assert found.tolist() == expected
     assert found[0] == -1
     assert (found >= 0).sum() > 40
+
+
+@pytest.mark.parametrize(("indexed", "n_groups", "with_top"), [(True, 3, False), (False, 1, True), (False, 1, False)])
+def test_loaded_weights_can_be_trained_like_their_own(indexed, n_groups, with_top):
+    rng = np.random.default_rng(2)
+    W = rng.normal(size=(11, 30)) * (rng.random((11, 30)) < 0.4)
+    W[[4, 10]] = 0
+    vectors = ClassVectors(11, 30, indexed=indexed, n_groups=n_groups, with_top=with_top)
+    vectors.load(sp.csr_array(W.astype(np.float32)))
+    assert len(reference.check_vectors(vectors.arrays)) == vectors.nnz == np.count_nonzero(W)
+    np.testing.assert_array_equal(vectors.to_csr().toarray(), W.astype(np.float32))
+    assert vectors.norm == pytest.approx(np.linalg.norm(W), rel=1e-6)
+    if with_top:  # 11 classes, and room for 16
+        np.testing.assert_array_equal(
+            vectors.arrays.top_values.max(axis=1), np.maximum(W, 0).astype(np.float32).max(axis=0)
+        )
+    X, _ = classes_problem(3, n=25, d=30, C=11)
+    chosen, (targets, rivals) = rng.integers(25, size=40), rng.integers(11, size=(2, 40))
+    rivals = np.where(rivals == targets, -1, rivals)
+    vectors.step(CsrRows.of(X), chosen, targets, rivals, 0.3)
+    reference.step(W, X.toarray().astype(np.float64), chosen, targets, rivals, 0.3)
+    reference.check_vectors(vectors.arrays)
+    np.testing.assert_allclose(vectors.to_csr().toarray(), W, atol=1e-5)

@@ -257,3 +257,17 @@ def test_the_post_solve_is_the_l2_problem_on_the_selected_weights(one_batch):
     # dual variables are limited to the active sets, so the value lies between that optimum and zero
     best = ref.optimum(dense_X, dense_Y, 1.0, 0.0, selected=selected)
     assert best * (1 + 1e-6) <= solver.dual() <= 0.98 * best
+
+
+def test_a_solver_starts_from_given_weights():
+    X, Y = random_problem(4, n=40, d=15, L=9)
+    rng = np.random.default_rng(0)
+    W = sp.csr_array((rng.normal(size=(9, 16)) * (rng.random((9, 16)) < 0.5)).astype(np.float32))
+    solver = make(X, Y, bias=1.0, parts=2, lam=0.2)
+    solver.start_from(1.0, 0.2, W)
+    np.testing.assert_allclose(solver.W().toarray(), W.toarray(), atol=1e-6)
+    np.testing.assert_allclose(dense_lists(solver), W.toarray().T, atol=1e-6)
+    V = dense_tables(solver)
+    solver.run_pass(solver.samples.with_loss)
+    A = sp.csr_array(sp.hstack([X, np.ones((40, 1), np.float32)]))
+    np.testing.assert_allclose(dense_tables(solver), V + A.T @ dense_alphas(solver), atol=1e-4)

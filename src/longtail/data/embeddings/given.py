@@ -13,7 +13,7 @@ from longtail.errors import InputError, ModelError
 
 
 class GivenVectors(Encoder):
-    """Stands for an encoder that is not known here. It cannot encode a text, but knows how long the vectors are."""
+    """Takes the place of an unknown encoder. It cannot encode texts, but knows the length of the vectors."""
 
     kind = "given"
     name = "given embeddings"

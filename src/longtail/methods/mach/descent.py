@@ -20,6 +20,10 @@ If there are more threads than groups, several threads train a group, each some 
 with sigmoids, ranges of buckets. The buckets of a softmax cannot be divided. Each row changes the weights of all
 buckets, and the change needs the sum over all buckets of the repetition. Two threads would have to wait for each other
 twice per row, which takes about as long as the work itself.
+
+An update begins with the weights of the old model. The first epochs visit only the rows that changed, and the last
+LAST_EPOCHS visit all rows. The learning rates are those of the same epochs of a fit: large while new labels are
+learned, and small when the buckets of all labels are adjusted to them.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ from longtail.parallel import Team
 LINKS = {"softmax": kernels.SOFTMAX, "sigmoid": kernels.SIGMOID}
 SCHEDULES = ("linear", "constant")
 MANY_LABELS = 3.0  # rows with more labels than this make smaller steps
+LAST_EPOCHS = 2  # of an update; after one, the labels that did not change are less accurate than after a fit
+LOADED_FEATURES = 1024  # features whose old weights are unpacked at a time
 WORK_PER_CALL = 2e9  # multiplications between two reports of progress: about a second
 MIN_BUCKETS = 64  # fewer buckets of a repetition are not worth a thread
 ORDER_STREAM, HELD_OUT_STREAM = 1 << 32, 1 << 33  # random streams; the repetitions use smaller numbers
@@ -120,9 +126,17 @@ class DescentData:
     """The data that all groups share: the rows without unused features, their rates, and which rows are held out.
 
     Dense rows are used as they are, with all their features and without a copy.
+    changed : boolean, one per row: the rows that an update visits first. Without it, every epoch visits all rows
     """
 
-    def __init__(self, descent: Descent, X: sp.csr_array | np.ndarray, Y: sp.csr_array, link: str) -> None:
+    def __init__(
+        self,
+        descent: Descent,
+        X: sp.csr_array | np.ndarray,
+        Y: sp.csr_array,
+        link: str,
+        changed: np.ndarray | None = None,
+    ) -> None:
         self.descent = descent
         self.link = link
         self.n_features = X.shape[1]
@@ -146,6 +160,7 @@ class DescentData:
         n_held_out = math.ceil(descent.early_stopping * descent.validation_fraction * len(shuffled))
         self.held_out = frozen(np.sort(shuffled[:n_held_out]), np.int64)
         self.training = np.sort(shuffled[n_held_out:])
+        self.first_rows = self.training if changed is None else self.training[changed[self.training]]
 
     def rule(self, n_buckets: int) -> StepRule:
         return StepRule(
@@ -158,9 +173,13 @@ class DescentData:
             batch_size=self.descent.batch_size,
         )
 
+    def rows_of(self, epoch: int) -> np.ndarray:
+        """The rows that this epoch visits, in increasing order."""
+        return self.training if epoch >= self.descent.max_iter - LAST_EPOCHS else self.first_rows
+
     def order(self, epoch: int) -> np.ndarray:
-        """The training rows in the order of this epoch."""
-        return np.random.default_rng([self.descent.seed, ORDER_STREAM, epoch]).permutation(self.training)
+        """The rows of this epoch, in its order."""
+        return np.random.default_rng([self.descent.seed, ORDER_STREAM, epoch]).permutation(self.rows_of(epoch))
 
     def rows_per_call(self, n_columns: int) -> int:
         """Return the number of rows between two reports of progress, a multiple of the batch size."""
@@ -215,8 +234,10 @@ class ColumnPiece:
         self.buffers = GroupBuffers.of(data.descent.batch_size, n_columns)
         self.best_V = np.zeros_like(self.weights.V) if data.descent.early_stopping else None
 
-    def train(self, rows: np.ndarray, done: int) -> None:
-        kernels.train(self.data.rows, self.rule, self.weights, self.buffers, rows, done)
+    def train(self, rows: np.ndarray, done: int, total: int | None = None) -> None:
+        """Make a step for each of these rows, after `done` of `total` rows. By default, epochs visit all rows."""
+        rule = self.rule if total is None else self.rule._replace(total_rows=total)
+        kernels.train(self.data.rows, rule, self.weights, self.buffers, rows, done)
 
     def best_buckets(self) -> tuple[np.ndarray, np.ndarray]:
         """The highest logit of each held-out row and repetition, and its bucket."""
@@ -254,6 +275,21 @@ class RepetitionGroup:
         self.best_iter = self.n_iter.copy()
         self.best_score = np.full(size, np.nan)
 
+    def begin_with(self, old: LinearBuckets, repetitions: np.ndarray) -> None:
+        """Take the weights of these repetitions from an old model. Buckets that it does not have stay at zero."""
+        for start in range(0, len(self.data.features), LOADED_FEATURES):
+            chunk = slice(start, start + LOADED_FEATURES)
+            codes = old.matrix[self.data.features[chunk]].toarray()
+            for piece in self.pieces:
+                for r in piece.repetitions:
+                    own, step = repetitions[r] * old.n_buckets, old.steps[repetitions[r]]
+                    there = range(piece.buckets.start, min(piece.buckets.stop, old.n_buckets))
+                    into = piece.columns(r).start
+                    np.multiply(
+                        codes[:, own + there.start : own + there.stop], step,
+                        out=piece.weights.V[chunk, into : into + len(there)],
+                    )  # fmt: skip
+
     @property
     def stopped(self) -> np.ndarray:
         return self.n_iter < self.data.descent.max_iter
@@ -262,15 +298,14 @@ class RepetitionGroup:
         """Train all epochs on the threads of the team. `report` receives the share of the rows that is done."""
         descent = self.data.descent
         rows_per_call = self.data.rows_per_call(len(self.n_iter) * self.n_buckets)
-        total_rows = descent.max_iter * len(self.data.training)
+        visits = np.cumsum([0, *(len(self.data.rows_of(epoch)) for epoch in range(descent.max_iter))])
         for epoch in range(descent.max_iter):
             order = frozen(self.data.order(epoch), np.int64)
-            before = epoch * len(order)
+            before, total = epoch * len(order), descent.max_iter * len(order)
             for start in range(0, len(order), rows_per_call):
                 rows = order[start : start + rows_per_call]
-                done = before + start
-                team.run(partial(ColumnPiece.train, rows=rows, done=done), self.pieces)
-                report((done + len(rows)) / total_rows)
+                team.run(partial(ColumnPiece.train, rows=rows, done=before + start, total=total), self.pieces)
+                report((visits[epoch] + start + len(rows)) / visits[-1])
             if descent.early_stopping:
                 self._compare(epoch + 1, team)
                 if self.stopped.all():

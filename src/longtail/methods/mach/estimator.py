@@ -17,7 +17,7 @@ from longtail.matrix import one_label_per_row
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.mach.bases import BasesProblem, check_base
 from longtail.methods.mach.descent import SCHEDULES, Descent
-from longtail.methods.mach.problem import Kept, MachProblem, RepetitionProblem
+from longtail.methods.mach.problem import Kept, MachProblem, OldBuckets, RepetitionProblem
 from longtail.methods.mach.sizes import Sizes, suggest_sizes
 from longtail.models import HashedModel
 from longtail.models.buckets import WEIGHTS, LinearBuckets
@@ -269,8 +269,9 @@ class Mach(ExtremeClassifier):
     def _problem(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array) -> RepetitionProblem:
         seed = check.seed(self.random_state)
         link = "softmax" if one_label_per_row(Y) else "sigmoid"
-        kept = self._kept(X, Y, link)
-        hashes = self._hashes(Y.shape[1], seed, kept)
+        old = self._old_buckets(Y.shape[1], link)
+        kept = self._kept(X, Y, link) if self._extras.old is None else None
+        hashes = self._hashes(Y.shape[1], seed, kept) if old is None else old.hashes
         if hashes.n_indistinguishable:
             warnings.warn(
                 f"labels that share their bucket in all {hashes.n_repetitions} repetitions always have the same score "
@@ -281,12 +282,14 @@ class Mach(ExtremeClassifier):
             )
         if self.base is not None:
             return BasesProblem(X, Y, hashes, self.base, self.aggregate, kept, seed=seed)
-        return MachProblem(X, Y, hashes, self._descent(seed), link, self.aggregate, kept)
+        return MachProblem(
+            X, Y, hashes, self._descent(seed, is_update=old is not None), link, self.aggregate, kept, old
+        )
 
     def _column_bytes(self) -> tuple[int, int]:
         return 30, 60
 
-    def _descent(self, seed: int) -> Descent:
+    def _descent(self, seed: int, *, is_update: bool) -> Descent:
         return Descent(
             learning_rate=float(self.learning_rate),
             max_iter=int(self.max_iter),
@@ -294,7 +297,7 @@ class Mach(ExtremeClassifier):
             batch_size=int(self.batch_size),
             lam=float(self.lam),
             bias=float(self.bias),
-            early_stopping=bool(self.early_stopping),
+            early_stopping=bool(self.early_stopping) and not is_update,
             validation_fraction=float(self.validation_fraction),
             n_iter_no_change=int(self.n_iter_no_change),
             weights=self.weights,
@@ -311,6 +314,22 @@ class Mach(ExtremeClassifier):
         last = int(self.first_repetition) + int(self.n_repetitions)
         new = Hashes.draw(n_labels, int(self.n_buckets), range(first, last), seed)
         return Hashes.joined([*old, new])
+
+    def _old_buckets(self, n_labels: int, link: str) -> OldBuckets | None:
+        """Return what an update begins with. None if this is no update, or if it must begin at zero.
+
+        It must with scikit-learn's bases, if the link is another one because the rows no longer have one label each,
+        or if there are now too many labels for a bucket each.
+        """
+        old = self._extras.old
+        if old is None or self.base is not None:
+            return None
+        assert isinstance(old.model, HashedModel)
+        buckets, hashes = old.model.buckets, old.model.hashes
+        too_many = hashes.is_identity and n_labels > self.n_buckets
+        if too_many or not isinstance(buckets, LinearBuckets) or (buckets.link, buckets.bias) != (link, self.bias):
+            return None
+        return OldBuckets(hashes.grown(n_labels), buckets, old.changed)
 
     def _kept(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array, link: str) -> Kept | None:
         """Return the last fit if a warm start continues from it, otherwise None."""

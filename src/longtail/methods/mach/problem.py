@@ -34,6 +34,14 @@ class Kept(NamedTuple):
     record: Training
 
 
+class OldBuckets(NamedTuple):
+    """The bucket classifiers that an update begins with, and which rows have changed since."""
+
+    hashes: Hashes  # of all labels, new ones included
+    buckets: LinearBuckets
+    changed: np.ndarray
+
+
 class RepetitionProblem(Problem):
     """Base class of the problems with the built-in base and with scikit-learn bases.
 
@@ -120,7 +128,7 @@ def n_groups(n_repetitions: int, n_buckets: int) -> int:
 
 
 class MachProblem(RepetitionProblem):
-    """Canonical X and Y with the built-in base."""
+    """Canonical X and Y with the built-in base. An update begins with `old` buckets."""
 
     figures: ClassVar[Mapping[str, Any]] = {"best_iter": np.int32(0), "validation_score": np.float32(np.nan)}
 
@@ -133,9 +141,11 @@ class MachProblem(RepetitionProblem):
         link: str,
         aggregate: str = "geometric",
         kept: Kept | None = None,
+        old: OldBuckets | None = None,
     ) -> None:
         super().__init__(X, hashes, aggregate, kept)
-        self.data = DescentData(descent, X, Y, link)
+        self.first_buckets = None if old is None else old.buckets
+        self.data = DescentData(descent, X, Y, link, None if old is None else old.changed)
         self.settings = {
             "n_buckets": hashes.n_buckets,
             "n_repetitions": hashes.n_repetitions,
@@ -149,6 +159,8 @@ class MachProblem(RepetitionProblem):
 
     def solve(self, block: Block, work: Work) -> Part:
         group = RepetitionGroup(self.data, self.hashes, block.items, work.n_threads)
+        if self.first_buckets is not None:
+            group.begin_with(self.first_buckets, block.items)
         with work.team() as team:
             group.fit(team, work.report)
         return Part(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -236,7 +237,10 @@ class Memoir(ExtremeClassifier):
             )
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> MemoirProblem:
-        return MemoirProblem(X, Y, resolve(self), check.seed(self.random_state))
+        parameters, old = resolve(self), self._extras.old
+        if old is not None:
+            parameters = replace(parameters, early_stopping=False)
+        return MemoirProblem(X, Y, parameters, check.seed(self.random_state), old)
 
     def _column_bytes(self) -> tuple[int, int]:
         name, options = oracles.parse(self.oracle)

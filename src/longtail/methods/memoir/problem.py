@@ -2,12 +2,16 @@
 
 X, Y -> MemoirProblem (scaled rows, pairs of a row and a label, held-out rows, batches) -> one block
      -> stochastic steps against rivals from an oracle -> Part(W as CSR) -> stack -> LinearModel
+
+An update begins with the weights of the old model. The first passes visit only the rows that changed, and the last
+LAST_PASSES visit all rows. The learning rates are those of the same passes of a fit: large while new labels are
+learned, and small when all labels are adjusted to them.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,13 +25,14 @@ from longtail.methods.memoir.early_stopping import EarlyStopping, HeldOutRows
 from longtail.methods.memoir.oracle_recall import RecallSample
 from longtail.methods.memoir.oracles import Oracle, SearchSpace
 from longtail.methods.memoir.parameters import Parameters, rows_per_batch
-from longtail.methods.memoir.sgd import Batches, Pairs, Penalty, train
+from longtail.methods.memoir.sgd import NO_MOVES, Batches, Pairs, Penalty, train
 from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
-from longtail.methods.problem import Block, CoupledProblem, Part
+from longtail.methods.problem import Block, CoupledProblem, OldModel, Part
 from longtail.models import LinearModel
 from longtail.parallel import Work
 from longtail.training import Status
 
+LAST_PASSES = 2  # of an update, over all rows
 MIN_GROUP = 64  # least number of classes in a group
 N_REPORTS = 200  # number of progress reports
 UNIT_TOLERANCE = 1e-3  # rows whose mean length is this close to 1 are not scaled
@@ -40,8 +45,11 @@ class MemoirProblem(CoupledProblem):
     If there is a bias, it is the last feature, which has the same value in all rows.
     """
 
-    def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: Parameters, seed: int) -> None:
+    def __init__(
+        self, X: sp.csr_array, Y: sp.csr_array, parameters: Parameters, seed: int, old: OldModel | None = None
+    ) -> None:
         self.parameters = parameters
+        self.old_model = old
         self.seed = seed
         self.n_labels = Y.shape[1]
         self.n_features = X.shape[1]
@@ -79,6 +87,29 @@ class MemoirProblem(CoupledProblem):
             "early_stopping": self.held_out is not None,
             "seed": seed,
         }
+        if old is not None:
+            self._plan_update(old.changed)
+
+    def _plan_update(self, changed: np.ndarray) -> None:
+        """Divide the passes into those over the pairs of changed rows, and the last ones, over all pairs."""
+        n_passes = self.batches.n_passes(self.batches.n_batches, len(self.pairs.rows))
+        n_first = max(n_passes - LAST_PASSES, 0)
+        chosen = changed[self.pairs.rows]
+        self.changed_pairs = Pairs(self.rows, self.pairs.rows[chosen], self.pairs.targets[chosen])
+        self.first_batches = self._passes(len(self.changed_pairs.rows), 0, n_first, n_passes)
+        self.batches = self._passes(len(self.pairs.rows), n_first, n_passes, n_passes)
+
+    def _passes(self, n_pairs: int, start: int, stop: int, n_passes: int) -> Batches:
+        """The batches of the passes from `start` to `stop` - 1 over these pairs, as in a fit of `n_passes` passes."""
+        size = min(self.batches.size, max(n_pairs, 1))
+        n_batches = math.ceil(n_pairs / size)  # of one pass
+        return replace(
+            self.batches,
+            n_batches=(stop - start) * n_batches,
+            size=size,
+            n_before=start * n_batches,
+            n_planned=n_passes * n_batches,
+        )
 
     def solve(self, block: Block, work: Work) -> Part:
         with work.team() as team:
@@ -118,6 +149,8 @@ class MemoirProblem(CoupledProblem):
         per_pass = max(1, round(len(self.pairs.rows) / self.batches.size))
         per_report = max(1, n_batches // N_REPORTS)
         first = self._continue(course, work.saved())
+        if self.old_model is not None:
+            self._begin_update(course.oracle, self.old_model.weights())
 
         def between(t: int) -> None:
             work.save(lambda: course.state(t))
@@ -138,6 +171,16 @@ class MemoirProblem(CoupledProblem):
         if stopping is not None:
             stopping.add(self._current(course))
         return n_batches
+
+    def _begin_update(self, oracle: Oracle, W: sp.csr_array) -> None:
+        """Load the old weights, which are in the original scale of the rows, and visit the changed rows."""
+        data = np.where(W.indices < self.n_features, W.data * np.float32(self.row_length), W.data)
+        oracle.vectors.load(sp.csr_array((data, W.indices, W.indptr), shape=W.shape))
+        loaded = np.flatnonzero(np.diff(W.indptr))
+        if oracle.needs_moves:
+            oracle.update(NO_MOVES._replace(touched=loaded, truncated=loaded, amounts=np.zeros(len(loaded))))
+        for _ in train(oracle, self.changed_pairs, self.first_batches, self.penalty, self.order_seed):
+            pass
 
     def _current(self, course: Course) -> LinearModel:
         """The model of the weights so far."""

@@ -39,13 +39,19 @@ NO_MOVES = Moves(NO_CLASSES, NO_CLASSES, NO_AMOUNTS, NO_CLASSES, NO_CLASSES, NO_
 
 @dataclass(frozen=True)
 class Batches:
-    """How many batches there are, their size and their learning rates."""
+    """How many batches there are, their size and their learning rates.
+
+    n_before, n_planned : the learning rates are those of `n_planned` batches (`n_batches` if it is 0), after the first
+        `n_before` of them
+    """
 
     n_batches: int
     size: int
     learning_rate: float
     schedule: Schedule
     refresh: int = 0  # rows whose rivals are found with the same weights; 0: all rows of a batch
+    n_before: int = 0
+    n_planned: int = 0
 
     @property
     def n_parts(self) -> int:
@@ -58,7 +64,7 @@ class Batches:
 
     def rate(self, t: int) -> float:
         """The learning rate of batch t, which counts from 0."""
-        return self.schedule.rate(self.learning_rate, t, self.n_batches)
+        return self.schedule.rate(self.learning_rate, self.n_before + t, self.n_planned or self.n_batches)
 
     def n_passes(self, n_batches: int, n_pairs: int) -> int:
         """Return the number of the pass (from 1) in which the last of `n_batches` batches begins, or 0 if there are

@@ -171,6 +171,27 @@ class ClassVectors:
             lambda begin: kernels.add_vectors(self.arrays, source.arrays, classes, factors, begin),
         )
 
+    def load(self, W: sp.csr_array) -> None:
+        """Set the vectors, which must be empty, to the rows of W. All tables and lists get their final size at once."""
+        counts = np.diff(W.indptr)
+        table_bits = _bits(counts * 4 / 3, kernels.FIRST_TABLE)
+        starts, n_slots = _segments(table_bits)
+        arrays: dict[str, Any] = {"starts": starts, "bits": table_bits, "counts": counts.astype(np.uint32)}
+        keys = np.full(max(n_slots, FIRST_LENGTH), kernels.EMPTY)
+        arrays |= {"keys": keys, "values": np.empty(len(keys), np.float32), "places": np.empty(0, np.uint32)}
+        n_postings = 0
+        if self.arrays.indexed:
+            groups = np.repeat(np.arange(W.shape[0]) % self.arrays.n_groups, counts)
+            lists = W.indices.astype(np.int64) * self.arrays.n_groups + groups
+            list_bits = _bits(np.bincount(lists, minlength=len(self.arrays.list_bits)), kernels.FIRST_LIST)
+            list_starts, n_postings = _segments(list_bits)
+            size = max(n_postings, FIRST_LENGTH)
+            arrays |= {"list_starts": list_starts, "list_bits": list_bits, "places": np.empty(len(keys), np.uint32)}
+            arrays |= {"posting_classes": np.empty(size, np.uint32), "posting_values": np.empty(size, np.float32)}
+        self.arrays = self.arrays._replace(**arrays)
+        self.arrays.used[:] = n_slots, n_postings
+        kernels.load_rows(self.arrays, CsrRows.of(W))
+
     def _complete(self, n: int, work_from: Callable[[int], int]) -> None:
         """Call a kernel until all n items are done. It stops when an arena is too short, and returns the next item."""
         n_done = 0
@@ -292,3 +313,15 @@ class ClassVectors:
             longer[: len(arena)] = arena
             grown: dict[str, Any] = {name: longer}
             self.arrays = self.arrays._replace(**grown)
+
+
+def _bits(sizes: np.ndarray, least: int) -> np.ndarray:
+    """log2 of the smallest segment for each size: a power of two of at least 2^least entries. 0 for the size 0."""
+    exact = np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.uint8)
+    return np.where(sizes > 0, np.maximum(exact, np.uint8(least)), np.uint8(0))
+
+
+def _segments(bits: np.ndarray) -> tuple[np.ndarray, int]:
+    """The starts of consecutive segments of 2^bits entries, and their total length. There is none where bits is 0."""
+    ends = np.cumsum(np.where(bits > 0, np.int64(1) << bits.astype(np.int64), 0))
+    return np.concatenate([[0], ends[:-1]]).astype(np.int64), int(ends[-1]) if len(ends) else 0

@@ -32,8 +32,7 @@ FIRST_TABLE, FIRST_LIST = 3, 1  # log2 of the first size of a table and of a lis
 
 @kernel
 def take_segment(vectors, arena, bits):
-    """Take a segment of 2^bits entries and return its start. It is a free segment if there is one, otherwise the next
-    entries of the arena."""
+    """Take a segment of 2^bits entries and return its start: a free segment, or else the next entries of the arena."""
     start = vectors.free[arena, bits]
     if start >= 0:
         link = vectors.keys[start] if arena == TABLES else vectors.posting_classes[start]
@@ -83,7 +82,7 @@ def find(vectors, c, feature):
 
 @kernel
 def place_key(vectors, c, feature):
-    """Write a feature that is not in the table of class c into its first free slot. Returns the slot."""
+    """Write a feature that is not in the table of class c into its first free slot, which is returned."""
     bits = np.int64(vectors.bits[c])
     start, mask = vectors.starts[c], (np.int64(1) << bits) - 1
     h = first_slot(feature, bits)
@@ -149,8 +148,7 @@ def append_posting(vectors, c, feature):
 
 @kernel
 def remove_posting(vectors, c, feature, place):
-    """Remove class c from the inverted list of the feature. The last posting moves to the free place, and the slot of
-    that weight gets the new place."""
+    """Remove class c from the inverted list of the feature. The last posting moves to the place that becomes free."""
     number = list_of(vectors, c, feature)
     start, last = vectors.list_starts[number], np.int64(vectors.list_counts[number]) - 1
     vectors.list_counts[number] = last
@@ -202,11 +200,8 @@ def score(vectors, X, i, c):
 
 @kernel
 def update_top(vectors, feature, c, value):
-    """Update the top classes of a feature after the value of class c changed.
-
-    If c is already a top class, its value is replaced. Otherwise it replaces the top class with the smallest value, if
-    its own value is larger.
-    """
+    """Update the top classes of a feature after the value of class c changed. If c is not among them, it replaces the
+    one with the smallest value, if its own value is larger."""
     least = 0
     for k in range(vectors.top_classes.shape[1]):
         if vectors.top_classes[feature, k] == c:
@@ -298,6 +293,19 @@ def add_rows(vectors, X, classes, rows, factors, begin):
             return k
         add_row(vectors, X, rows[k], classes[k], factors[k])
     return len(classes)
+
+
+@kernel
+def load_rows(vectors, X):
+    """v_c = row c of X. The tables and lists are empty and long enough for all weights."""
+    for c in range(len(vectors.counts)):
+        for p in range(X.indptr[c], X.indptr[c + 1]):
+            slot = place_key(vectors, c, X.indices[p])
+            if vectors.indexed:
+                vectors.places[slot] = append_posting(vectors, c, X.indices[p])
+            set_value(vectors, c, X.indices[p], slot, X.data[p])
+            vectors.squares[c] += np.float64(X.data[p]) ** 2
+        vectors.total_square[0] += vectors.squares[c]
 
 
 @kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.matrix import take_rows
 from longtail.methods.one_vs_all.parts import FIGURES, part_of
 from longtail.methods.problem import Block, Part
 from longtail.models import LabelWeights
@@ -54,7 +55,7 @@ def kept_part(
         n_iter, status = np.zeros(model.n_labels, np.int32), np.full(model.n_labels, Status.COMPLETED, np.uint8)
     stays = np.ones(len(old), bool)
     if added.shape[0]:
-        more = C * loss_sums(W[old], model.n_features, model.bias, added, loss)
+        more = C * loss_sums(take_rows(W, old), model.n_features, model.bias, added, loss)
         objective, gap = figures[old, 0], figures[old, 1]
         bound = objective * (1 - gap)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -63,9 +64,10 @@ def kept_part(
         stays = (new_gap <= limit) | retired[old]  # a gap that is not known is not small enough
         figures[old, 0], figures[old, 1] = objective + more, new_gap
     kept = old[stays]
-    rows = W[kept]
+    rows = take_rows(W, kept)
     gone = retired[kept]
     if gone.any():
+        rows = rows.copy()
         rows.data[np.repeat(gone, np.diff(rows.indptr))] = 0.0
         rows.eliminate_zeros()
     block = Block(KEPT_BLOCK, kept, 0.0)

@@ -112,11 +112,25 @@ class WeightStack(Stack):
         if self.n_samples is not None:
             self.alphas.append((part.items, alphas_of(part, self.n_samples)))
         data, indices, indptr = (part.arrays[name] for name in ("data", "indices", "indptr"))
-        for row, label in enumerate(part.items.tolist()):
+        n_next = 0 if self.shelf is not None else self._add_next(part.items, data, indices, indptr)
+        for row, label in enumerate(part.items[n_next:].tolist(), n_next):
             taken = slice(*indptr[row : row + 2])
             self.pending[label] = indices[taken], data[taken]
         while self.n_rows < len(self.twins) and self._append(self.n_rows, int(self.twins[self.n_rows])):
             self.n_rows += 1
+
+    def _add_next(self, labels: np.ndarray, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> int:
+        """Add the rows at the beginning of a part that are the next ones, all at once. Returns how many there are."""
+        possible = labels[: len(self.twins) - self.n_rows]
+        is_next = (possible == self.n_rows + np.arange(len(possible))) & (self.twins[possible] == possible)
+        n_next = len(possible) if is_next.all() else int(is_next.argmin())
+        begun, more = int(self.indptr[self.n_rows]), int(indptr[n_next])
+        self._make_room(begun + more)
+        self.indices[begun : begun + more] = indices[:more]
+        self.data[begun : begun + more] = data[:more]
+        self.indptr[self.n_rows + 1 : self.n_rows + n_next + 1] = begun + indptr[1 : n_next + 1]
+        self.n_rows += n_next
+        return n_next
 
     def _append(self, label: int, source: int) -> bool:
         """Add the row of `label`, which is the row of `source`. Returns False if that row has not arrived."""

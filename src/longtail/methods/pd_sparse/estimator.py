@@ -205,10 +205,13 @@ class PDSparse(ExtremeClassifier):
         check.number(self, "bias", least=0)
 
     def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
-        repeated = getattr(self, "_repeated", None)
-        return PDSparseProblem(
-            X, Y, self._parameters() if repeated is None else self._parameters()._replace(**repeated)
-        )
+        parameters, old = self._parameters(), self._extras.old
+        if old is not None:
+            parameters = parameters._replace(early_stopping=False)
+            if "C" in old.record.figures:  # not in the record of merged models
+                parameters = parameters._replace(C=[float(old.record.C[0])], lam=[float(old.record.lam[0])])
+        repeated = getattr(self, "_repeated", {})
+        return PDSparseProblem(X, Y, parameters._replace(**repeated), old)
 
     def _parameters(self) -> PDSparseParameters:
         return PDSparseParameters(

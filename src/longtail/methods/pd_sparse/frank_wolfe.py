@@ -130,6 +130,22 @@ class Members(NamedTuple):
             largest=np.array([sizes.max(initial=0)]),
         )
 
+    @classmethod
+    def one_each(cls, labels: np.ndarray) -> Members:
+        """One label for each row, with alpha = 1."""
+        held = np.zeros(len(labels), MEMBER)
+        held["label"] = labels
+        held["alpha"] = 1.0
+        ones = np.ones(len(labels), np.uint32)
+        return cls(
+            held,
+            np.arange(len(labels), dtype=np.uint64),
+            ones,
+            ones,
+            np.array([len(labels)], np.uint64),
+            ones[:1].astype(np.int64),
+        )
+
     def copy(self) -> Members:
         return Members(*(part.copy() for part in self))
 
@@ -311,15 +327,29 @@ class FrankWolfe:
         self.members = point.members.copy()
         self.selected = False
         self.C = point.C
+        self._set_weights(self.samples.X, self.members)
+        self.set_strength(point.C, point.lam)
+
+    def start_from(self, C: float, lam: float, W: sp.csr_array) -> None:
+        """Start at the weights W, which have one row per label. The alphas that gave them are not known.
+
+        V = W + lam sign(W) gives these weights. It stays a part of V: v_k = V_k + X'alpha_k, with alphas from zero on.
+        """
+        self.start(C, lam)
+        V = sp.csr_array((W.data + np.float32(lam) * np.sign(W.data), W.indices, W.indptr), shape=W.shape)
+        self._set_weights(csr_parts(V), Members.one_each(self.samples.number_of))
+        self.set_strength(C, lam)
+
+    def _set_weights(self, X: tuple[np.ndarray, np.ndarray, np.ndarray], members: Members) -> None:
+        """V = X'A, for the alphas of `members`."""
         self.weights = self._no_weights()
-        rows = np.arange(self.samples.n_samples, dtype=np.uint32)
+        rows = np.arange(len(members.start), dtype=np.uint32)
         scratch = self._scratch()
         done = 0
         status = -1
         while status != kernels.DONE:
-            done, status = kernels.restore_rows(rows, done, self.samples.X, self.weights, self.members, scratch)
+            done, status = kernels.restore_rows(rows, done, X, self.weights, members, scratch)
             self._grow(status)
-        self.set_strength(point.C, point.lam)
 
     def take_back(self, point: Point, weights: WeightTables) -> None:
         """Return to `point`, whose weights are given."""

@@ -2,6 +2,8 @@
 
 X, Y -> PDSparseProblem (rows with renumbered labels, held-out rows, pairs of C and lam) -> one block
      -> stages of Frank-Wolfe passes -> Part(W as CSR) -> stack -> LinearModel
+
+An update has the stage "update" alone, which begins with the weights of the old model, its C and its lam.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.stage_options import PROBE_PASSES, PROBE_ROWS, PathStage, PostSolve
 from longtail.methods.pd_sparse.stages import StagedTraining, ValidationRows, pass_figures
-from longtail.methods.problem import Block, CoupledProblem, Part
+from longtail.methods.problem import Block, CoupledProblem, OldModel, Part
 from longtail.parallel import Team, Work
 
 AUTO_C = (1.0, 10.0)
@@ -54,8 +56,11 @@ class PDSparseParameters(NamedTuple):
 class PDSparseProblem(CoupledProblem):
     """Canonical X and Y with resolved parameters."""
 
-    def __init__(self, X: sp.csr_array, Y: sp.csr_array, parameters: PDSparseParameters) -> None:
+    def __init__(
+        self, X: sp.csr_array, Y: sp.csr_array, parameters: PDSparseParameters, old: OldModel | None = None
+    ) -> None:
         self.parameters = parameters
+        self.old_model = old
         self.n_features = X.shape[1]
         self.n_labels = Y.shape[1]
         self.bias = parameters.bias
@@ -129,7 +134,9 @@ class PDSparseProblem(CoupledProblem):
         with work.team() as team:
             how = self.parameters
             training = self._staged(team, work)
-            if how.repeat is None:
+            if self.old_model is not None:
+                training.run_update(self.pairs[0], self.old_model.weights())
+            elif how.repeat is None:
                 training.run(self.pairs, how.path, post_solve=how.post_solve, refit=how.refit)
             else:
                 training.run_as_before(self.pairs[0], passes=how.repeat, post_solve=how.post_solve)

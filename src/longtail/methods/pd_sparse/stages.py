@@ -13,6 +13,7 @@ chosen as well, because its best value differs between data sets by a factor of 
     refit        The model is also trained on the held-out rows. If their share is above REFIT_SHARE, training starts
                  again at zero, with the best number of passes, on all rows. Otherwise one more pass over all rows
                  follows. The paper has no such stage: `refit=False`.
+    update       One pass over all rows, from the weights of an old model. More passes are not more accurate.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from longtail.parallel import Work
 from longtail.topk import TopK
 from longtail.training import Status, Training
 
-PATH, TRAIN, POST_SOLVE, REFIT = range(4)
-STAGES = ("path", "train", "post-solve", "refit")
+PATH, TRAIN, POST_SOLVE, REFIT, UPDATE = range(5)
+STAGES = ("path", "train", "post-solve", "refit", "update")
+WHOLE = (TRAIN, REFIT, UPDATE)  # stages whose passes count: the others try a pair, or post-solve
 REFIT_SHARE = 0.05  # share of held-out rows above which the refit starts at zero
 
 
@@ -165,16 +167,22 @@ class StagedTraining:
         self.solver.start(*pair)
         self._refit(passes, post_solve.passes)
 
+    def run_update(self, pair: tuple[float, float], W: sp.csr_array) -> None:
+        """Continue from the weights W with the pair (C, lam) that gave them."""
+        self.planned = len(self.training)
+        self.solver.start_from(*pair, W)
+        self._pass(UPDATE, self.training)
+
     @property
     def chosen(self) -> tuple[float, float]:
         """C and lam of the weights, before any post-solve."""
-        last = [done for done in self.history if done.stage in (TRAIN, REFIT)][-1]
+        last = [done for done in self.history if done.stage in WHOLE][-1]
         return last.C, last.lam
 
     @property
     def n_iter(self) -> int:
         """The number of passes over the training rows, without the passes of the path and of the post-solve."""
-        return sum(done.stage in (TRAIN, REFIT) for done in self.history)
+        return sum(done.stage in WHOLE for done in self.history)
 
     def precision(self) -> float:
         """The precision on the held-out rows, or NaN if there are none."""
