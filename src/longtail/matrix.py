@@ -216,7 +216,7 @@ def normalize_rows(X: Rows) -> Rows:
 
 
 def take_rows(A: sp.csr_array, rows: np.ndarray) -> sp.csr_array:
-    """Return A[rows] for increasing `rows`. Consecutive rows share the arrays of A, which must then not be changed."""
+    """Return A[rows] for increasing `rows`. The result may share memory with A, so it must not be changed."""
     if not len(rows) or rows[-1] - rows[0] + 1 != len(rows):
         return sp.csr_array(A[rows])
     start, stop = A.indptr[rows[0]], A.indptr[rows[-1] + 1]

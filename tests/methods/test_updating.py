@@ -258,7 +258,7 @@ def test_an_update_visits_all_rows_less_often_than_a_fit(method, many):
         assert job.problem.batches.rate(0) == pytest.approx(job.problem.batches.learning_rate / 3)
     else:
         record = clf.update(X, Y).training_
-        assert record.pass_rows.tolist() == [1500]
+        assert record.pass_rows.tolist() == [int((np.diff(Y.indptr) > 0).sum())]  # rows without labels have no loss
         assert (clf.C_, clf.lam_) == (record.C[0], record.lam[0])
 
 
