@@ -163,6 +163,7 @@ COMPARED_THROUGH = {
     MEMOIR + "oracles.candidates_kernels.add_recent": MEMOIR + "oracles.candidates.RecentRivals",
     MEMOIR + "weights_kernels.best_of": MEMOIR + "oracles.ORACLES",
     MEMOIR + "weights_kernels.add_rows": MEMOIR + "weights.ClassVectors",
+    MEMOIR + "weights_kernels.load_rows": MEMOIR + "weights.ClassVectors",
     MEMOIR + "weights_kernels.add_vectors": MEMOIR + "weights.ClassVectors",
     MEMOIR + "weights_kernels.lost_squares": MEMOIR + "weights.ClassVectors",
     MEMOIR + "oracles.exact_kernels.best_of_all": MEMOIR + "oracles.ORACLES",
