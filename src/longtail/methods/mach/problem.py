@@ -145,6 +145,8 @@ class MachProblem(RepetitionProblem):
     ) -> None:
         super().__init__(X, hashes, aggregate, kept)
         self.first_buckets = None if old is None else old.buckets
+        if old is not None:
+            _ = old.buckets.matrix  # computed here, so that threads do not compute it again
         self.data = DescentData(descent, X, Y, link, None if old is None else old.changed)
         self.settings = {
             "n_buckets": hashes.n_buckets,
