@@ -95,7 +95,7 @@ def test_errors_of_the_machine_and_our_own(run, monkeypatch, error, message):
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr("longtail.cli.inspect.load_model", fail)
+    monkeypatch.setattr("longtail.cli.inspect.load_estimator", fail)
     result = run("inspect", "x")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: {message}")
