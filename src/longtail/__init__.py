@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from longtail.models import LinearModel as LinearModel
     from longtail.store import load_model as load_model
     from longtail.topk import TopK as TopK
+    from longtail.tuning import choose_embedding_scale as choose_embedding_scale
     from longtail.tuning import tune as tune
 
 _HOME = {
@@ -50,6 +51,7 @@ _HOME = {
     "PDSparse": "longtail.methods",
     "TextFeatures": "longtail.data",
     "TopK": "longtail.topk",
+    "choose_embedding_scale": "longtail.tuning",
     "load": "longtail.methods",
     "load_model": "longtail.store",
     "merge": "longtail.methods",

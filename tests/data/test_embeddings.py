@@ -124,6 +124,14 @@ def test_two_tables_are_not_guessed_between(table_folder):
         embeddings.encoder(table_folder)
 
 
+def test_a_sentence_transformers_folder_is_not_taken_for_a_table(table_folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", SimpleNamespace(SentenceTransformer=FakeModel))
+    (table_folder / "modules.json").write_text("[]")
+    assert isinstance(embeddings.encoder(table_folder), StaticEncoder)
+    safetensors.save_file({"embeddings": TABLE, "layer": TABLE, "bias": TABLE[0]}, table_folder / "model.safetensors")
+    assert embeddings.encoder(table_folder).name == str(table_folder)
+
+
 def test_missing_packages_are_named(table_folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtra, match=r"pip install 'longtail\[embed\]'"):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import longtail as lt
+from longtail.data.embeddings import StaticEncoder
 
 HERE = Path(__file__).parent
 TEXTS = ["red apple", "green apple", "red cherry", "green pear", "yellow pear", "red plum", "ripe yellow plum"]
@@ -25,9 +26,24 @@ ESTIMATORS = {
     "calibrated-1": lt.OneVsAll(C=10, calibrate="held-out:fraction=0.3"),
     "ensemble-1": lt.Ensemble([lt.OneVsAll(C=10), lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40)]),
     "sharded-1": lt.OneVsAll(C=10),
+    "hybrid-1": lt.OneVsAll(C=10),
+    "hybrid-8-bit-1": lt.OneVsAll(C=10),
 }
+WEIGHTS = {"hybrid-8-bit-1": "8-bit"}  # their form in the folder
 SHARD_BYTES = {"sharded-1": 200}  # its folder also has the index
 COPIES = 4  # calibration needs some rows
+
+
+def fruit_vectors() -> StaticEncoder:
+    """A table of token vectors, with a tokenizer that divides texts at spaces."""
+    words = ["[UNK]", *sorted({word for text in TEXTS for word in text.split()})]
+    tokenizer = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,
+        "model": {"type": "WordLevel", "vocab": {word: at for at, word in enumerate(words)}, "unk_token": "[UNK]"},
+    }  # fmt: skip
+    table = np.random.default_rng(0).normal(size=(len(words), 8)).astype(np.float16).astype(np.float32)
+    return StaticEncoder(table, json.dumps(tokenizer), "fruit")
 
 
 def main() -> None:
@@ -36,8 +52,10 @@ def main() -> None:
         if folder.exists():
             continue
         copies = COPIES if estimator.calibrate else 1
-        clf = estimator.fit(copies * TEXTS, copies * LABELS, shard_size=SHARD_BYTES.get(name))
-        clf.save(folder / "model", index=name in SHARD_BYTES)
+        features = lt.TextFeatures(embeddings=fruit_vectors()) if "hybrid" in name else None
+        clf = estimator.fit(copies * TEXTS, copies * LABELS, text_features=features, shard_size=SHARD_BYTES.get(name))
+        clf.save(folder / "model", weights=WEIGHTS.get(name), index=name in SHARD_BYTES)
+        clf = lt.load(folder / "model")
         top = clf.predict_topk(QUESTIONS, 3)
         answers = {
             "method": clf.method,

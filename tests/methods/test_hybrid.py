@@ -61,7 +61,7 @@ def test_linear_models_keep_dense_weights(method, tmp_path):
     assert [share.feature for share in again.explain(rows[[0]]).contributions].count("(embedding)") == 1
 
 
-@pytest.mark.parametrize("method", ["one-vs-all", "mach"])
+@pytest.mark.parametrize("method", ["one-vs-all", "mach", "memoir"])
 def test_threads_do_not_change_a_byte(method):
     words, dense, labels = data()
     models = [METHODS[method].set_params(n_jobs=n).fit(HybridRows(words, dense), labels) for n in (1, 2)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numba
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from longtail.errors import InputError, ModelError
 from longtail.hybrid import HybridRows, take_columns
 from longtail.methods.one_vs_all import verify_kernels
 from longtail.models import LinearModel, dense, dense_kernels
+from longtail.models.compact import compacted
 from longtail.models.dense import DenseWeights
 from longtail.models.sharded import divided
 from tests import reference
@@ -103,10 +106,11 @@ def product_of_the_solver(rows, numbers, panel, out):
 def test_the_product_here_and_in_the_solver_have_the_same_bits(m):
     """A kernel uses nothing of another file, so there are two."""
     rng = np.random.default_rng(m)
-    rows, panel = rng.normal(size=(2, m)).astype(np.float32), rng.normal(size=(m, 32)).astype(np.float32)
-    here, there = (np.full((2, 32), np.nan, np.float32) for _ in range(2))
-    dense_kernels.add_products(rows, panel[None], np.zeros(32, np.float32), here, np.empty(2, np.float32))
-    product_of_the_solver(rows, np.arange(2, dtype=np.uint64), panel, there)
+    n = verify_kernels.DENSE_ROWS
+    rows, panel = rng.normal(size=(n, m)).astype(np.float32), rng.normal(size=(m, 32)).astype(np.float32)
+    here, there = (np.full((n, 32), np.nan, np.float32) for _ in range(2))
+    dense_kernels.add_products(rows, panel[None], np.zeros(32, np.float32), here, np.empty(n, np.float32))
+    product_of_the_solver(rows, np.arange(n, dtype=np.uint64), panel, there)
     assert here.tobytes() == there.tobytes()
     np.testing.assert_allclose(here, rows.astype(float) @ panel.astype(float), rtol=1e-4, atol=1e-5)
 
@@ -171,8 +175,43 @@ def test_weights_that_do_not_fit_are_refused():
         LinearModel(W, 5, dense=DenseWeights(np.zeros((2, 1), np.float16), np.array([4])))
     with pytest.raises(InputError, match="in increasing order"):
         DenseWeights(np.zeros((2, 2), np.float16), np.array([1, 0]))
-    with pytest.raises(InputError, match="float16 or float32"):
+    with pytest.raises(InputError, match="float16, float32 or int8"):
         DenseWeights(np.zeros((2, 1)), np.array([0]))
+    with pytest.raises(InputError, match="int8 have steps"):
+        DenseWeights(np.zeros((2, 1), np.int8), np.array([0]))
+    with pytest.raises(InputError, match="too large for half precision"):
+        DenseWeights(np.full((2, 1), 1e5, np.float32), np.array([0])).in_form("half")
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1e-39, 1e-3, 1.0, 1e4]))
+def test_weights_of_8_bits_are_off_by_half_a_step(seed, scale):
+    weights = (np.random.default_rng(seed).normal(size=(40, 5)) * scale).astype(np.float32)
+    weights[:, 0] = 0
+    codes = DenseWeights(weights, np.arange(5)).in_form("8-bit")
+    assert codes.weights.dtype == np.int8
+    assert codes.in_form("8-bit") is codes
+    bound = np.abs(weights).max(axis=0) / 253
+    assert (np.abs(codes.floats() - weights) <= np.maximum(bound, 1e-36)).all()
+    np.testing.assert_array_equal(codes.in_form("float32").weights, codes.floats())
+    np.testing.assert_array_equal(codes[3:7].floats(), codes.floats(slice(3, 7)))
+
+
+def test_a_model_of_8_bits_answers_by_its_own_weights(tmp_path):
+    model, _ = hybrid_model(5, L=200)
+    codes = replace(model, dense=model.dense.in_form("8-bit"))
+    floats = replace(model, dense=codes.dense.in_form("float32"))
+    X = rows_of(6, n=20)
+    np.testing.assert_allclose(codes.predict_topk(X, 9).scores, floats.predict_topk(X, 9).scores, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(codes.scores(X, [1, 5]), floats.scores(X, [1, 5]), rtol=1e-5, atol=1e-5)
+    store.write_model(tmp_path / "model", compacted(model, "8-bit"), store.Provenance("one-vs-all"))
+    again, _ = store.read_model(tmp_path / "model")
+    assert again.dense.weights.dtype == np.int8
+    assert again.predict_topk(X, 9).scores.tobytes() == compacted(model, "8-bit").predict_topk(X, 9).scores.tobytes()
+    rows = np.repeat(np.arange(20), 200)
+    everything = again.predict_topk(X, 200)
+    pairs = again.index.pairs(again._rows(X), rows, everything.labels.ravel())
+    assert pairs.tobytes() == everything.scores.tobytes()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,17 @@ import typer
 from longtail.cli.options import Groups
 from longtail.cli.output import UsageError, note, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import NAMING, READING, Data, Json, divided, read_data, text_features, text_options
+from longtail.cli.reading import (
+    NAMING,
+    READING,
+    Data,
+    Json,
+    divided,
+    read_data,
+    text_features,
+    text_options,
+    with_chosen_scale,
+)
 from longtail.errors import ModelError
 
 PARTS = ("train", "test")  # folders of --split
@@ -40,6 +50,10 @@ def data(
     whole = save if split is None else None
     chosen = {} if features is None else {"text_features": features}
     dataset, _ = read_data(data, reading, save=whole, **chosen)
+    scaled = with_chosen_scale(dataset, text_options)
+    if whole is not None and scaled is not dataset:
+        scaled.save(whole)
+    dataset = scaled
     summary = dataset.summary()
     if whole is not None:
         note(f"Saved {dataset.n_samples:,} rows in {whole}")

@@ -7,6 +7,7 @@ can postpone it until the command runs.
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 import types
@@ -55,6 +56,13 @@ def options_of(target: type, *, prefix: str = "") -> list[inspect.Parameter]:
             )
         )
     return found
+
+
+def or_word(parameter: inspect.Parameter, text: str) -> inspect.Parameter:
+    """The option of a number that may also be a word, which `text` explains."""
+    info = copy.copy(typing.get_args(parameter.annotation)[1])
+    info.parser, info.help = number_or_word, f"{info.help}  [{text}]"
+    return parameter.replace(annotation=Annotated[str | None, info])
 
 
 def words(parameters: Sequence[inspect.Parameter], given: Mapping[str, Any]) -> list[str]:

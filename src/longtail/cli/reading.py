@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longtail.cli.options import option, options_of
+from longtail.cli.options import option, options_of, or_word
+from longtail.cli.output import note
 from longtail.cli.progress import Step, step
 from longtail.errors import DataError, InputError
 
@@ -34,6 +35,7 @@ Filter = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
+SCALE = "text_embedding_scale"
 ROWS = 8192  # rows predicted between two steps of a bar, or two writes
 SHOWN_FROM = 1 << 28  # bytes of a model whose loading is shown; to show it takes longer than to load a smaller one
 SUGGEST_AMONG = 100_000  # labels; searching more of them for a similar name takes too long
@@ -74,7 +76,8 @@ def text_options() -> list[inspect.Parameter]:
     """`--text-…`: the parameters of TextFeatures."""
     from longtail.data import TextFeatures
 
-    return options_of(TextFeatures, prefix="text_")
+    found = options_of(TextFeatures, prefix="text_")
+    return [or_word(each, "auto chooses it on held-out rows") if each.name == SCALE else each for each in found]
 
 
 def text_features(options: dict[str, Any]) -> TextFeatures | None:
@@ -83,9 +86,27 @@ def text_features(options: dict[str, Any]) -> TextFeatures | None:
         return None
     from longtail.data import TextFeatures
 
-    features = TextFeatures(**{name.removeprefix("text_"): value for name, value in options.items()})
+    given = {name: value for name, value in options.items() if (name, value) != (SCALE, "auto")}
+    features = TextFeatures(**{name.removeprefix("text_"): value for name, value in given.items()})
     features._check_parameters()
     return features
+
+
+def with_chosen_scale(dataset: Dataset, options: dict[str, Any]) -> Dataset:
+    """The dataset with the scale of `--text-embedding-scale auto`, which then has the chosen number among the options.
+
+    Any other dataset is returned as it is.
+    """
+    if options.get(SCALE) != "auto":
+        return dataset
+    from longtail.tuning import choose_embedding_scale
+
+    with step("Choosing the scale of embeddings"):
+        chosen = choose_embedding_scale(dataset)
+    assert chosen.text_features is not None
+    options[SCALE] = chosen.text_features.embedding_scale
+    note(f"Embedding scale {options[SCALE]:g}, chosen on held-out rows.")
+    return chosen
 
 
 def read_data(

@@ -16,7 +16,16 @@ from longtail.cli.card import write_card
 from longtail.cli.options import Groups, n_bytes, options_of
 from longtail.cli.output import UsageError, note, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, text_options
+from longtail.cli.reading import (
+    NAMING,
+    READING,
+    Data,
+    Json,
+    read_data,
+    text_features,
+    text_options,
+    with_chosen_scale,
+)
 from longtail.errors import InputError, ModelError
 from longtail.words import duration, size
 
@@ -85,6 +94,7 @@ def train(
     clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
     dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
+    dataset = with_chosen_scale(dataset, text_options)
     from longtail.compiled import preparing
 
     compiled = preparing.wall_seconds

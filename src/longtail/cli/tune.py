@@ -10,7 +10,7 @@ import typer
 from longtail.cli.options import Groups, words
 from longtail.cli.output import UsageError, say, say_json
 from longtail.cli.progress import step
-from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features
+from longtail.cli.reading import NAMING, READING, Data, Json, read_data, text_features, with_chosen_scale
 from longtail.cli.reading import text_options as _text_options
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -42,6 +42,7 @@ def tune(
     features = text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
     dataset, _ = read_data(data, reading, labelled=True, **chosen)
+    dataset = with_chosen_scale(dataset, text_options)
     from longtail import tuning
 
     options: dict[str, Any] = {} if methods is None else {"methods": methods.split(",")}

@@ -254,6 +254,14 @@ class Dataset:
         in_test[np.argsort(_row_hashes(self.n_samples, check.seed(random_state)), kind="stable")[:n_test]] = True
         return self.select(~in_test), self.select(in_test)
 
+    def with_embedding_scale(self, scale: float) -> Dataset:
+        """The dataset with embeddings of this length. Its text pipeline gives other texts the same length."""
+        if self.text_features is None or not isinstance(self.X, HybridRows):
+            raise InputError("this dataset has no embeddings of texts, so there is no scale to change")
+        fitted = self.text_features.with_embedding_scale(scale)
+        dense = self.X.dense * np.float32(scale / self.text_features.embedding_scale)
+        return replace(self, X=HybridRows(self.X.sparse, dense, self.X.columns), text_features=fitted)
+
     # --- to disk and back --------------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -10,6 +10,7 @@ is `min_token_length` instead of a token pattern, because a regular expression f
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -128,6 +129,17 @@ class TextPipeline:
         fitted._dense = self._dense
         fitted.n_features_out_ += self.n_features_out_ - self._terms.n_columns
         return fitted
+
+    def with_embedding_scale(self, scale: float) -> Self:
+        """Return the same pipeline with embeddings of another length."""
+        self._check_fitted()
+        if self._dense is None:
+            raise InputError("these text features have no embeddings, so there is no scale to change")
+        changed = copy.copy(self)
+        changed.embedding_scale = scale
+        changed._check_parameters()
+        changed._dense = DensePart(self._dense.encoder, scale, self._dense.centre)
+        return changed
 
     def column_names(self) -> list[str] | None:
         """Return the name of each column: its term, or the encoder and a number. None if terms are hashed."""

@@ -203,7 +203,8 @@ class CompactModel(WeightsInOnePiece):
 
     def to_linear(self) -> LinearModel:
         """The same model with its weights as a matrix of float32."""
-        return LinearModel(self.W, **_shared(self))
+        dense = self.dense if self.form == HALF else _in_form(self.dense, FLOAT32)
+        return LinearModel(self.W, **{**_shared(self), "dense": dense})
 
 
 # --- from one form to the other --------------------------------------------------------------------------------------
@@ -222,7 +223,12 @@ def compacted(model: Model, form: str | None, *, least: int = 0) -> Model:
     if form is None and not is_half(W, model.n_features):
         return model
     weights = CompactWeights.of(W, model.n_features, model.n_labels, form or HALF)
-    return CompactModel(weights, **_shared(model))
+    dense = model.dense if form is None else _in_form(model.dense, form)
+    return CompactModel(weights, **{**_shared(model), "dense": dense})
+
+
+def _in_form(dense: DenseWeights | None, form: str) -> DenseWeights | None:
+    return None if dense is None else dense.in_form(form)
 
 
 def _by_feature(model: LinearModel) -> ByFeature:

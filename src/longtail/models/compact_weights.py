@@ -185,6 +185,13 @@ def _coded(weights: np.ndarray, steps: np.ndarray | None) -> np.ndarray:
     return np.asarray(half.view(np.uint16))
 
 
+def steps_of(peaks: np.ndarray) -> np.ndarray:
+    """The steps of features whose largest absolute weights are `peaks`."""
+    steps = np.asarray(peaks / np.float32(LARGEST_CODE))
+    steps[steps < SMALLEST_STEP] = 1
+    return steps
+
+
 def _steps(W: ByFeature, counts: np.ndarray) -> np.ndarray:
     peaks = np.zeros(len(counts), np.float32)
     used = np.flatnonzero(counts)
@@ -193,9 +200,7 @@ def _steps(W: ByFeature, counts: np.ndarray) -> np.ndarray:
         starts = W.ends[used].astype(np.int64)
         own = W.weights[:last]
         peaks[used] = np.maximum(np.maximum.reduceat(own, starts), -np.minimum.reduceat(own, starts))
-    steps = peaks / np.float32(LARGEST_CODE)
-    steps[steps < SMALLEST_STEP] = 1
-    return steps
+    return steps_of(peaks)
 
 
 def _blocks(ends: np.ndarray, n_features: int) -> Iterator[range]:

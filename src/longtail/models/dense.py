@@ -2,7 +2,8 @@
 
 The features of an embedding have a weight for every label. A plain array takes 2 or 4 bytes per weight, where a sparse
 matrix and its inverted index take 16. Weights are kept in half precision if nothing is lost, as with the dual solver of
-one-vs-all, which itself rounds them (methods/one_vs_all/panel.py).
+one-vs-all, which itself rounds them (methods/one_vs_all/panel.py). In 8 bits a weight is a whole number of steps, at
+most 127, and every feature has its own step, as in models/compact_weights.py.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from longtail.compiled import frozen
 from longtail.errors import InputError
 from longtail.hybrid import HybridRows
 from longtail.models.batch import Batch, PlainBatch
+from longtail.models.compact_weights import EIGHT_BIT, HALF, steps_of
 from longtail.models.dense_kernels import PANEL_LABELS, add_products, pair_products
 from longtail.models.index import Base, InvertedIndex
 from longtail.topk import TopK
@@ -32,16 +34,20 @@ CHUNK_BYTES = 8 << 20  # products of the rows that are scored together
 class DenseWeights:
     """The weights of the dense features.
 
-    weights : array of shape (n_labels, n_dense), float16 or float32
+    weights : array of shape (n_labels, n_dense), float16, float32, or int8
     columns : the numbers of the dense features, in increasing order
+    steps : the weight of a code of 1 for each feature, in float32; only with int8
     """
 
     weights: np.ndarray
     columns: np.ndarray
+    steps: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        if self.weights.ndim != 2 or self.weights.dtype not in (np.float16, np.float32):
-            raise InputError("dense weights are an array of shape (n_labels, n_dense), float16 or float32")
+        if self.weights.ndim != 2 or self.weights.dtype not in (np.float16, np.float32, np.int8):
+            raise InputError("dense weights are an array of shape (n_labels, n_dense), float16, float32 or int8")
+        if (self.steps is None) == (self.weights.dtype == np.int8):
+            raise InputError("dense weights of int8 have steps, and others have none")
         if self.columns.shape != (self.weights.shape[1],) or (np.diff(self.columns) <= 0).any():
             raise InputError("dense weights need one column number for each dense feature, in increasing order")
 
@@ -53,6 +59,24 @@ class DenseWeights:
         exact = bool((half == weights).all())
         return cls(half if exact else weights.astype(np.float32), np.asarray(columns, np.int64))
 
+    def in_form(self, form: str) -> DenseWeights:
+        """The weights in a form of models/compact.py: "float32", "half" or "8-bit". They are rounded where needed."""
+        if form != EIGHT_BIT:
+            floats = self.floats()
+            if form == HALF and np.abs(floats).max(initial=0) > np.finfo(np.float16).max:
+                raise InputError("a weight is too large for half precision; save with weights='8-bit' or 'float32'")
+            return DenseWeights(floats.astype(np.float16) if form == HALF else floats, self.columns)
+        if self.steps is not None:
+            return self
+        floats = self.floats()
+        steps = steps_of(np.abs(floats).max(axis=0, initial=0))
+        return DenseWeights(np.rint(floats / steps).astype(np.int8), self.columns, steps)
+
+    def floats(self, labels: Any = slice(None)) -> np.ndarray:
+        """The weights of some labels in float32."""
+        found = np.asarray(self.weights[labels], np.float32)
+        return found if self.steps is None else np.asarray(found * self.steps)
+
     @staticmethod
     def stack(parts: Sequence[DenseWeights | None]) -> DenseWeights | None:
         """The weights of the labels of all parts, in their order; None if no part has any."""
@@ -61,7 +85,8 @@ class DenseWeights:
             return None
         if len(given) < len(parts) or any(not np.array_equal(part.columns, given[0].columns) for part in given):
             raise InputError("models to be stacked differ in their dense features")
-        return DenseWeights(np.concatenate([part.weights for part in given]), given[0].columns)
+        weights = [part.weights if part.steps is None else part.floats() for part in given]
+        return DenseWeights(np.concatenate(weights), given[0].columns)
 
     @property
     def n_dense(self) -> int:
@@ -69,17 +94,17 @@ class DenseWeights:
 
     def __getitem__(self, labels: slice | np.ndarray) -> DenseWeights:
         """The weights of some labels."""
-        return DenseWeights(self.weights[labels], self.columns)
+        return DenseWeights(self.weights[labels], self.columns, self.steps)
 
     @cached_property
     def panels(self) -> np.ndarray:
-        """The weights in the form of the kernels: of shape (panels, n_dense, 32), float16 as its bits."""
+        """The weights or codes in the form of the kernels: of shape (panels, n_dense, 32), float16 as its bits."""
         n_labels, n_dense = self.weights.shape
         n_panels = 2 * -(-n_labels // (2 * PANEL_LABELS))  # as many labels as the codes of the index have
         padded = np.zeros((n_panels * PANEL_LABELS, n_dense), self.weights.dtype)
         padded[:n_labels] = self.weights
         panels = padded.reshape(n_panels, PANEL_LABELS, n_dense).transpose(0, 2, 1)
-        bits = np.uint16 if self.weights.dtype == np.float16 else np.float32
+        bits = np.uint16 if self.weights.dtype == np.float16 else self.weights.dtype
         return frozen(np.ascontiguousarray(panels).view(bits), bits)
 
 
@@ -110,7 +135,7 @@ class HybridIndex:
         """The scores of some pairs of a row and a label."""
         bases = np.empty(len(labels), np.float32)
         numbers = frozen(rows, np.int64), frozen(labels, np.int64)
-        pair_products(_rows(X), self.dense.panels, self.sparse.bias_scores, *numbers, bases)
+        pair_products(self._rows(X), self.dense.panels, self.sparse.bias_scores, *numbers, bases)
         return self.sparse.pairs(X.sparse, rows, labels, bases)
 
     def batch(self, X: HybridRows) -> Batch:
@@ -126,9 +151,10 @@ class HybridIndex:
         """The bias terms and the products of the dense part, and the largest of each row."""
         scores = np.empty((X.shape[0], len(self.sparse.bias_scores)), np.float32)
         peaks = np.empty(X.shape[0], np.float32)
-        add_products(_rows(X), self.dense.panels, self.sparse.bias_scores, scores, peaks)
+        add_products(self._rows(X), self.dense.panels, self.sparse.bias_scores, scores, peaks)
         return scores, peaks
 
-
-def _rows(X: HybridRows) -> np.ndarray:
-    return frozen(X.dense, np.float32)
+    def _rows(self, X: HybridRows) -> np.ndarray:
+        """The dense part of the rows. Codes are multiplied by their steps here, once for all labels."""
+        steps = self.dense.steps
+        return frozen(X.dense if steps is None else X.dense * steps, np.float32)

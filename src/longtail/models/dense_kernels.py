@@ -1,9 +1,9 @@
 """The kernels of models/dense.py: products of dense rows with the dense weights of all labels.
 
 The weights of 32 labels lie interleaved in a panel: panels[p, f] holds the weights of feature f for the labels 32 p to
-32 p + 31, as half-precision numbers (stored as uint16) or float32. Numba compiles a version for each. Products are
-summed in float32, feature by feature in their order, whatever the number of rows. A product therefore has the same bits
-in a large batch and alone.
+32 p + 31, as half-precision numbers (stored as uint16), float32, or codes of 8 bits, whose steps the rows already
+contain. Numba compiles a version for each. Products are summed in float32, feature by feature in their order, whatever
+the number of rows. A product therefore has the same bits in a large batch and alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def panel_products(typing_context, rows, first, second, panels, p, source, out):
         integer = ir.IntType(64)
         vector = ir.VectorType(ir.FloatType(), PANEL_LABELS)
         halves = ir.VectorType(ir.HalfType(), PANEL_LABELS)
-        is_half = signature.args[3].dtype == types.uint16
+        codes = ir.VectorType(ir.IntType(8), PANEL_LABELS)
+        kind = signature.args[3].dtype
         fused = ["contract"]  # a fused multiply-add where the processor has one
 
         def array(position):
@@ -54,8 +55,10 @@ def panel_products(typing_context, rows, first, second, panels, p, source, out):
 
         builder.position_at_end(body)
         line = builder.mul(f, integer(PANEL_LABELS))
-        if is_half:
+        if kind == types.uint16:
             weights = builder.fpext(builder.load(vector_at(panel, line, halves), align=2), vector)
+        elif kind == types.int8:
+            weights = builder.sitofp(builder.load(vector_at(panel, line, codes), align=1), vector)
         else:
             weights = builder.load(vector_at(panel, line), align=4)
         nothing = ir.Constant(vector, ir.Undefined)

@@ -83,7 +83,7 @@ class WeightsInOnePiece(LabelWeights):
     def all_weights(self) -> sp.csr_array:
         if self.dense is None:
             return self.W
-        W, own = self.W, sp.coo_array(self.dense.weights.astype(np.float32))
+        W, own = self.W, sp.coo_array(self.dense.floats())
         places = own.row, self.dense.columns[own.col]
         return canonical_csr(W + sp.csr_array((own.data, places), shape=W.shape))
 
@@ -99,7 +99,7 @@ class WeightsInOnePiece(LabelWeights):
         if self.dense is None:
             return features, weights
         features = np.concatenate([features, self.dense.columns])
-        weights = np.concatenate([weights, self.dense.weights[label].astype(np.float32)])
+        weights = np.concatenate([weights, self.dense.floats(label)])
         order = np.argsort(features)
         return features[order], weights[order]
 
@@ -195,7 +195,7 @@ class LinearModel(WeightsInOnePiece):
         sparse = X.sparse if isinstance(X, HybridRows) else X
         scores = np.asarray((sparse @ W[:, : self.n_features].T).toarray(), np.float32)
         if self.dense is not None and isinstance(X, HybridRows):
-            scores += X.dense @ self.dense.weights[ids].astype(np.float32).T
+            scores += X.dense @ self.dense.floats(ids).T
         if self.bias:
             scores += np.float32(self.bias) * W[:, [self.n_features]].toarray().ravel()
         if self.rules is not None:

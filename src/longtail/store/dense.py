@@ -1,4 +1,5 @@
-"""Conversion of the dense weights of a linear model to arrays and back. Half-precision numbers are stored as bits."""
+"""Conversion of the dense weights of a linear model to arrays and back. Half-precision numbers and codes of 8 bits are
+stored as bits."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from longtail.models.dense import DenseWeights
 def to_arrays(dense: DenseWeights | None) -> dict[str, np.ndarray]:
     if dense is None:
         return {}
-    weights = dense.weights.view(np.uint16) if dense.weights.dtype == np.float16 else dense.weights
-    return {"dense_weights": weights, "dense_columns": dense.columns}
+    bits = {np.dtype(np.float16): np.uint16, np.dtype(np.int8): np.uint8}.get(dense.weights.dtype, np.float32)
+    arrays = {"dense_weights": dense.weights.view(bits), "dense_columns": dense.columns}
+    return arrays if dense.steps is None else {**arrays, "dense_steps": dense.steps}
 
 
 def from_arrays(
@@ -29,10 +31,15 @@ def from_arrays(
     n_labels, n_features = shape
     if "dense_weights" not in arrays and "dense_columns" not in arrays:
         return None
-    weights = content.take(arrays, "dense_weights", ("<u2", "<f4"), 2, where)
+    weights = content.take(arrays, "dense_weights", ("<u2", "<f4", "|u1"), 2, where)
     columns = content.take(arrays, "dense_columns", "<i8", 1, where)
+    steps = None
     if weights.dtype == np.uint16:
         weights = weights.view(np.float16)
+    elif weights.dtype == np.uint8:
+        weights, steps = weights.view(np.int8), content.take(arrays, "dense_steps", "<f4", 1, where)
+        if steps.shape != columns.shape or not np.isfinite(steps).all():
+            raise ModelError(where, f"dense_steps must hold {len(columns)} finite numbers, one for each dense feature")
     if weights.shape != (n_labels, len(columns)):
         raise ModelError(where, f"dense_weights has shape {weights.shape}, not {(n_labels, len(columns))}")
     if not np.isfinite(weights).all():
@@ -42,4 +49,4 @@ def from_arrays(
         raise ModelError(where, fault)
     if len(columns) and (columns[np.minimum(np.searchsorted(columns, used), len(columns) - 1)] == used).any():
         raise ModelError(where, "W has weights of a dense feature")
-    return DenseWeights(weights, columns)
+    return DenseWeights(weights, columns, steps)

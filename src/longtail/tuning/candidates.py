@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from longtail.matrix import row_squares
+from longtail.hybrid import Rows, squares
 from longtail.tuning.trials import INCUMBENTS
 
 # The first two are always tried and are preferred to the others (trials.py). A small budget tries only the next ones.
@@ -25,7 +24,7 @@ CANDIDATES: list[tuple[str, dict[str, Any]]] = [
 UNIT = 0.01  # rows have equal lengths if all lengths differ from their mean by less than this share
 
 
-def candidates(methods: list[str], X: sp.csr_array) -> list[tuple[str, dict[str, Any]]]:
+def candidates(methods: list[str], X: Rows) -> list[tuple[str, dict[str, Any]]]:
     """Return the methods and parameters to try. If the rows have different lengths, `normalize` is tried, too."""
     found = [(method, params) for method, params in CANDIDATES if method in methods]
     found += [(method, {}) for method in methods if method not in dict(CANDIDATES)]
@@ -36,8 +35,8 @@ def candidates(methods: list[str], X: sp.csr_array) -> list[tuple[str, dict[str,
     return found
 
 
-def equal_lengths(X: sp.csr_array) -> bool:
+def equal_lengths(X: Rows) -> bool:
     """Whether all rows that are not zero have about the same length."""
-    lengths = np.sqrt(row_squares(X))
+    lengths = np.sqrt(squares(X))
     lengths = lengths[lengths > 0]
     return not len(lengths) or bool(np.abs(lengths - lengths.mean()).max() <= UNIT * lengths.mean())

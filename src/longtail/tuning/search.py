@@ -175,9 +175,7 @@ class _Search:
             test = self.data.select(np.flatnonzero(self.folds == fold))
             clf = METHODS[method](**params, n_jobs=self.n_jobs).fit(self.data.select(np.sort(rows)))
             top = clf.predict_topk(test.X, min(max(KS), test.n_labels))
-            n_groups = min(GROUPS, test.n_samples // GROUP_ROWS)
-            groups = [measured(test.Y[at::n_groups], top[at::n_groups], self.metric) for at in range(n_groups)]
-            score = measured(test.Y, top, self.metric)
+            score, groups = compared(test.Y, top, self.metric)
             done = Trial(method, params, n_rows, score, time.perf_counter() - start, fold, groups)
             self.state.add(done)
         self.trials.append(done)
@@ -216,6 +214,12 @@ class _Search:
             return n_rows, left
         size = int(n_rows * max(seconds, 0) / max(cost, 1e-9))
         return (size, left) if size > self.trials[-1].n_rows else (n_rows, [])
+
+
+def compared(Y: sp.csr_array, top: Any, metric: str) -> tuple[float, list[float]]:
+    """Return the metric on all rows, and on each of several groups of them."""
+    n_groups = min(GROUPS, Y.shape[0] // GROUP_ROWS)
+    return measured(Y, top, metric), [measured(Y[at::n_groups], top[at::n_groups], metric) for at in range(n_groups)]
 
 
 def measured(Y: sp.csr_array, top: Any, metric: str) -> float:

@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from longtail.compiled import csr_pattern
 from longtail.errors import InputError
+from longtail.hybrid import take_columns
 from longtail.methods.mach import descent as descent_module
 from longtail.methods.mach import softmax_kernels as kernels
 from longtail.methods.mach.descent import LINKS, Descent, DescentData, RepetitionGroup
@@ -100,11 +101,12 @@ def test_the_error_is_the_slope_of_the_loss(link):
 
 
 @pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("form", ["sparse", "hybrid"])
 @pytest.mark.parametrize(
     "changes",
     [{}, {"batch_size": 4}, {"lam": 0.1}, {"schedule": "constant", "bias": 0.0}, {"lam": 3.0, "learning_rate": 0.3}],
 )
-def test_an_epoch_equals_its_twin(link, changes):
+def test_an_epoch_equals_its_twin(link, form, changes):
     X, Y = problem(link)
     hashes, how = Hashes.draw(9, 4, range(3), 0), descent(**changes)
     rows = np.sort(np.random.default_rng([3, 1 << 33]).permutation(30))
@@ -113,7 +115,25 @@ def test_an_epoch_equals_its_twin(link, changes):
         X.toarray(), Y.toarray(), hashes.table, 4, order, rates_of(X.toarray(), Y.toarray(), how), link=link,
         bias=how.bias, lam=how.lam, batch_size=how.batch_size, falls=how.schedule == "linear",
     )  # fmt: skip
-    np.testing.assert_allclose(weights_of(fitted(X, Y, hashes, link, how).packed()), W, atol=2e-5)
+    rows = X if form == "sparse" else take_columns(X, np.array([1, 3, 4, 6]))
+    np.testing.assert_allclose(weights_of(fitted(rows, Y, hashes, link, how).packed()), W, atol=2e-5)
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_hybrid_rows_give_the_same_bytes_in_any_number_of_calls_and_pieces(link, monkeypatch):
+    X, Y = problem(link, L=200)
+    rows, hashes, how = (
+        take_columns(X, np.arange(2, 7)),
+        Hashes.draw(200, 150, range(2), 0),
+        descent(max_iter=2, lam=0.1),
+    )
+    whole = fitted(rows, Y, hashes, link, how).packed()
+    monkeypatch.setattr(DescentData, "rows_per_call", lambda self, n_columns: 7)
+    pieces = RepetitionGroup(DescentData(how, rows, Y, link), hashes, np.arange(2), n_threads=4)
+    with Team(2) as team:
+        pieces.fit(team)
+    assert len(pieces.pieces) == (2 if link == "softmax" else 4)
+    assert pieces.packed().codes.tobytes() == whole.codes.tobytes()
 
 
 def test_plain_softmax_regression_is_the_identity_hash_and_reaches_the_optimum_of_scikit_learn():

@@ -6,6 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel
+from longtail.hybrid import HybridRows
 from longtail.matrix import canonical_csr
 from longtail.methods.memoir.oracles import ORACLES, SearchSpace, parse
 from longtail.methods.memoir.weights import ClassVectors, CsrRows, RowLabels
@@ -35,6 +36,7 @@ def oracle_of(text, X, Y, n_groups=1, seed=0, team=None):
         indexed=kind.indexed,
         n_groups=n_groups if kind.indexed else 1,
         with_top=kind.reads_top(options),
+        dense_columns=X.columns if isinstance(X, HybridRows) else None,
     )
     return kind(
         SearchSpace(vectors, CsrRows.of(X), RowLabels.of(Y), team or parallel.Team(1), seed, n_groups), **options

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from longtail import parallel
 from longtail.errors import InputError
+from longtail.hybrid import take_columns
 from longtail.matrix import canonical_csr
-from longtail.methods.memoir import weights_kernels
+from longtail.methods.memoir import reading_kernels, weights_kernels
 from longtail.methods.memoir.oracles import ORACLES, exact_kernels, parse
 from longtail.methods.memoir.oracles import key_tables_kernels as tables_kernels
 from longtail.methods.memoir.oracles import simple_lsh_kernels as lsh
@@ -21,6 +22,7 @@ from longtail.methods.memoir.oracles.exact_kernels import SCORE_LANES, first_bes
 from longtail.methods.memoir.oracles.simple_lsh import STEPS
 from longtail.methods.memoir.oracles.sw_graph import INSERTION_BEAM, N_HEAVIEST
 from longtail.methods.memoir.sgd import moves_of
+from longtail.models.dense_kernels import PANEL_LABELS
 from tests.methods.memoir import reference
 from tests.methods.memoir.problems import classes_problem, one_hot, oracle_of
 
@@ -73,6 +75,21 @@ def test_an_oracle_that_scores_all_classes_finds_the_best(text, seed):
     for rivals in (oracle.query(rows, y), oracle.best(rows)):
         for rival, (_, best) in zip(rivals, reference.best_rivals(W, X, Y, rows), strict=True):
             assert rival in best
+
+
+@pytest.mark.parametrize("n_groups", [1, 3])
+def test_the_exact_oracle_reads_dense_features(n_groups):
+    X, y = classes_problem(2, n=60, d=25, C=70)
+    rows, Y = np.arange(60), one_hot(y, 70)
+    oracle = oracle_of("exact", take_columns(X, np.arange(4, 22)), Y, n_groups)
+    for _ in range(6):
+        rivals, W = oracle.query(rows, y), oracle.vectors.to_csr().toarray()
+        group = np.arange(oracle.group, 70, n_groups)
+        for rival, (_, best) in zip(
+            rivals, reference.best_rivals(W, X.toarray(), Y.toarray(), rows, group), strict=True
+        ):
+            assert rival in best
+        move(oracle, rows, y, rivals)
 
 
 @pytest.mark.parametrize("text", FULL)
@@ -170,6 +187,10 @@ def test_copies_of_kernels_are_equal():
     arrays, X = oracle.vectors.arrays, oracle.X
     assert weights_kernels.EMPTY == graph_kernels.EMPTY == lsh.EMPTY == exact_kernels.EMPTY
     assert lsh.WORD == tables_kernels.WORD
+    assert weights_kernels.PANEL == PANEL_LABELS
+    assert weights_kernels.EMPTY == reading_kernels.EMPTY
+    for value, amount in ((0.5, 0.2), (-0.5, 0.2), (0.1, 0.2)):
+        assert weights_kernels.truncated(value, amount) == reading_kernels.truncated(value, amount)
     for c in range(20):
         for feature in range(25):
             expected = weights_kernels.find(arrays, c, np.uint32(feature))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.errors import InputError
+from longtail.hybrid import take_columns
 from longtail.methods.memoir import weights as weights_module
 from longtail.methods.memoir import weights_kernels as kernels
 from longtail.methods.memoir.weights import ClassVectors, CsrRows
@@ -63,6 +64,26 @@ def test_any_sequence_of_changes_equals_a_dense_matrix(actions, seed, indexed, n
             vectors.to_csr().toarray(), after, rtol=1e-4, atol=1e-5 * max(np.abs(W).max(), 1e-30)
         )
         assert vectors.norm == pytest.approx(np.linalg.norm(W), rel=1e-4, abs=1e-30)
+
+
+@pytest.mark.parametrize("n_groups", [1, 3])
+def test_dense_features_equal_a_dense_matrix(n_groups):
+    X, y = classes_problem(4, n=50, d=30, C=70)
+    rows, W = CsrRows.of(take_columns(X, np.arange(5, 25))), np.zeros((70, 30))
+    vectors = ClassVectors(70, 30, indexed=True, n_groups=n_groups, dense_columns=np.arange(5, 25))
+    dense, chosen = X.toarray().astype(np.float64), np.arange(50)
+    for turn in range(1, 5):
+        rivals = (y + turn) % 70
+        moved = vectors.step(rows, chosen, y, rivals, 0.4)
+        np.testing.assert_array_equal(moved, reference.step(W, dense, chosen, y, rivals, 0.4))
+        vectors.shrink(1e-5 if turn == 2 else 0.9)
+        W *= 1e-5 if turn == 2 else 0.9
+        np.testing.assert_allclose(vectors.to_csr().toarray(), W, rtol=1e-4, atol=1e-5 * np.abs(W).max())
+        np.testing.assert_allclose(vectors.scores(rows, chosen, rivals), (dense @ W.T)[chosen, rivals], atol=1e-6)
+        assert vectors.norm == pytest.approx(np.linalg.norm(W), rel=1e-4)
+    other = ClassVectors(70, 30, indexed=True, n_groups=n_groups, dense_columns=np.arange(5, 25))
+    other.restore(vectors.state())
+    np.testing.assert_array_equal(other.to_csr().toarray(), vectors.to_csr().toarray())
 
 
 def test_scores_are_those_of_the_matrix():

@@ -56,8 +56,9 @@ def _loaded(name: str) -> Any:
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise InputError(
-            f"the embeddings {name!r} are neither a folder with tokenizer.json and model.safetensors nor can they be "
-            "read by sentence-transformers, which is not installed: pip install sentence-transformers"
+            f"the embeddings {name!r} are neither a folder with a table of token vectors (tokenizer.json and "
+            "model.safetensors) nor can they be read by sentence-transformers, which is not installed: pip install "
+            "sentence-transformers"
         ) from None
     try:
         return SentenceTransformer(name)

@@ -9,6 +9,7 @@ tokenizer.
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -23,10 +24,12 @@ from longtail.errors import DataError, InputError, MissingExtra, ModelError
 
 TOKENIZER = "tokenizer.json"
 TABLE = "model.safetensors"
+MODULES = "modules.json"  # every folder of a sentence-transformers model has it
 PACKAGED = "wordllama"  # a package with a table of its own: 32,000 tokens, 256 dimensions
 PACKAGED_FILES = "weights/l2_supercat_256.safetensors", "tokenizers/l2_supercat_tokenizer_config.json"
 BATCH = 4096  # texts that are tokenised together
 MAX_TOKENIZER_BYTES = 256 << 20
+MAX_HEADER_BYTES = 100 << 20
 
 
 class StaticEncoder(Encoder):
@@ -50,8 +53,10 @@ class StaticEncoder(Encoder):
 
     @staticmethod
     def is_there(folder: Path) -> bool:
-        """Whether the folder has both files."""
-        return (folder / TOKENIZER).is_file() and (folder / TABLE).is_file()
+        """Whether the folder has both files, and they are not those of a sentence-transformers model, whose tensors are
+        the layers of a network. A table may be such a model, too; then it is its only matrix."""
+        both = (folder / TOKENIZER).is_file() and (folder / TABLE).is_file()
+        return both and not ((folder / MODULES).is_file() and _is_network(folder / TABLE))
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -125,6 +130,19 @@ class StaticEncoder(Encoder):
             return cls(table.astype(np.float32), text.tobytes().decode("utf-8"), name)
         except (InputError, UnicodeDecodeError) as error:
             raise ModelError(where, f"the encoder of the text features cannot be used: {error}") from None
+
+
+def _is_network(table: Path) -> bool:
+    """Whether a file of tensors has several matrices. It begins with 8 bytes that give the length of its header, a JSON
+    text."""
+    with table.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        try:
+            header = json.loads(file.read(min(size, MAX_HEADER_BYTES)))
+            shapes = [each["shape"] for name, each in header.items() if name != "__metadata__"]
+            return sum(len(shape) == 2 for shape in shapes) > 1
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return False  # the reader says what is wrong with the file
 
 
 def packaged_folder() -> Path | None:

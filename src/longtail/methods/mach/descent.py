@@ -40,7 +40,7 @@ import scipy.sparse as sp
 
 from longtail.compiled import csr_pattern, frozen, row_parts
 from longtail.errors import InputError
-from longtail.matrix import row_squares
+from longtail.hybrid import HybridRows, squares
 from longtail.methods.mach import softmax_kernels as kernels
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashing import Hashes
@@ -107,6 +107,25 @@ class GroupWeights(NamedTuple):
     first: int = 0  # the first bucket that V has of every repetition
 
 
+class DenseBlock(NamedTuple):
+    """The dense features of the rows and their weights, in the form that kernels take."""
+
+    rows: np.ndarray  # (rows, n_dense)
+    tiles: np.ndarray  # (tiles, n_dense, TILE) the columns of V, in tiles; unused columns are zero
+    g: np.ndarray  # (tiles TILE,) what a step adds for a feature of value 1
+    out: np.ndarray  # (tiles TILE,) the products of a row
+
+    @classmethod
+    def of(cls, rows: np.ndarray, n_columns: int) -> DenseBlock:
+        n_tiles = -(-n_columns // kernels.TILE)
+        zeros = [np.zeros(n_tiles * kernels.TILE, np.float32) for _ in range(2)]
+        return cls(rows, np.zeros((n_tiles, rows.shape[1], kernels.TILE), np.float32), *zeros)
+
+    def lines(self, n_columns: int) -> np.ndarray:
+        """The weights as lines of V."""
+        return self.tiles.transpose(1, 0, 2).reshape(self.tiles.shape[1], -1)[:, :n_columns]
+
+
 class GroupBuffers(NamedTuple):
     """Working memory of a group. `powers` is the memory of `bits`, viewed as float32."""
 
@@ -125,14 +144,17 @@ class GroupBuffers(NamedTuple):
 class DescentData:
     """The data that all groups share: the rows without unused features, their rates, and which rows are held out.
 
-    Dense rows are used as they are, with all their features and without a copy.
+    Dense rows, and the dense part of HybridRows, are used as they are, with all their features and without a copy.
     changed : boolean, one per row: the rows that an update visits first. Without it, every epoch visits all rows
+
+    dense : the dense part of the rows, or None
+    dense_lines : the lines of V that belong to it
     """
 
     def __init__(
         self,
         descent: Descent,
-        X: sp.csr_array | np.ndarray,
+        X: sp.csr_array | np.ndarray | HybridRows,
         Y: sp.csr_array,
         link: str,
         changed: np.ndarray | None = None,
@@ -140,15 +162,21 @@ class DescentData:
         self.descent = descent
         self.link = link
         self.n_features = X.shape[1]
-        used = np.arange(X.shape[1]) if isinstance(X, np.ndarray) else np.unique(X.indices)
+        sparse = X.sparse if isinstance(X, HybridRows) else X
+        used = np.arange(X.shape[1]) if isinstance(sparse, np.ndarray) else np.unique(sparse.indices)
+        self.dense: np.ndarray | None = None
+        if isinstance(X, HybridRows):
+            used = np.union1d(used, X.columns)
+            self.dense = frozen(X.dense, np.float32)
+            self.dense_lines = np.searchsorted(used, X.columns)
         self.features = np.append(used, X.shape[1])  # the bias comes last
-        squares = row_squares(X)
-        mean = squares.mean() or 1.0
+        lengths = squares(X)
+        mean = lengths.mean() or 1.0
         self.scale = float(np.sqrt(mean))
         self.rows = RatedRows(
-            X=row_parts(_renumbered(X, used)),
+            X=row_parts(_renumbered(sparse, used)),
             Y=csr_pattern(Y),
-            rates=frozen(descent.learning_rate / np.maximum(squares, mean) * _damping(Y), np.float32),
+            rates=frozen(descent.learning_rate / np.maximum(lengths, mean) * _damping(Y), np.float32),
         )
         largest = float(self.rows.rates.max(initial=0))
         if largest * descent.lam >= 1:
@@ -184,7 +212,8 @@ class DescentData:
     def rows_per_call(self, n_columns: int) -> int:
         """Return the number of rows between two reports of progress, a multiple of the batch size."""
         n_rows = max(len(self.rows.X[2]) - 1, 1)
-        work = n_columns * (2 + 2 * len(self.rows.X[0]) / n_rows)
+        n_dense = 0 if self.dense is None else self.dense.shape[1]
+        work = n_columns * (2 + 2 * len(self.rows.X[0]) / n_rows + 2 * n_dense)
         return max(1, int(WORK_PER_CALL / work) // self.descent.batch_size) * self.descent.batch_size
 
 
@@ -231,13 +260,17 @@ class ColumnPiece:
             table=frozen(table[:, repetitions.start : repetitions.stop], table.dtype),
             first=buckets.start,
         )
+        self.dense = None if data.dense is None else DenseBlock.of(data.dense, n_columns)
         self.buffers = GroupBuffers.of(data.descent.batch_size, n_columns)
         self.best_V = np.zeros_like(self.weights.V) if data.descent.early_stopping else None
 
     def train(self, rows: np.ndarray, done: int, total: int | None = None) -> None:
         """Make a step for each of these rows, after `done` of `total` rows. By default, epochs visit all rows."""
         rule = self.rule if total is None else self.rule._replace(total_rows=total)
-        kernels.train(self.data.rows, rule, self.weights, self.buffers, rows, done)
+        if self.dense is None:
+            kernels.train(self.data.rows, rule, self.weights, self.buffers, rows, done)
+        else:
+            kernels.train_hybrid(self.data.rows, self.dense, rule, self.weights, self.buffers, rows, done)
 
     def best_buckets(self) -> tuple[np.ndarray, np.ndarray]:
         """The highest logit of each held-out row and repetition, and its bucket."""
@@ -252,8 +285,13 @@ class ColumnPiece:
         return slice(at * width, (at + 1) * width)
 
     def absorb_scales(self) -> None:
+        """Make V the weights themselves, those of dense features too."""
         for r in np.flatnonzero(self.weights.scales != 1):
+            if self.dense is not None:
+                kernels.absorb_dense(r, len(self.buckets), self.dense, np.float32(self.weights.scales[r]))
             kernels.absorb(r, len(self.buckets), self.weights.V, self.weights.scales)
+        if self.dense is not None:
+            self.weights.V[self.data.dense_lines] = self.dense.lines(self.weights.V.shape[1])
 
 
 class RepetitionGroup:

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from longtail import check, training
 from longtail.errors import InputError
 from longtail.growth import Growth
+from longtail.hybrid import HybridRows, as_csr
 from longtail.matrix import one_label_per_row
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.mach.bases import BasesProblem, check_base
@@ -133,6 +134,7 @@ class Mach(ExtremeClassifier):
 
     method = "mach"
     takes_dense = True
+    takes_hybrid = True
     model_: HashedModel
     # B and R are those of ODP in Table 2. The paper trains plain logistic regressions, without a penalty.
     _paper: ClassVar[Mapping[str, Any]] = {
@@ -266,7 +268,7 @@ class Mach(ExtremeClassifier):
         check.number(self, "first_repetition", least=0, whole=True)
         check.flag(self, "warm_start")
 
-    def _problem(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array) -> RepetitionProblem:
+    def _problem(self, X: sp.csr_array | np.ndarray | HybridRows, Y: sp.csr_array) -> RepetitionProblem:
         seed = check.seed(self.random_state)
         link = "softmax" if one_label_per_row(Y) else "sigmoid"
         old = self._old_buckets(Y.shape[1], link)
@@ -281,7 +283,8 @@ class Mach(ExtremeClassifier):
                 stacklevel=3,
             )
         if self.base is not None:
-            return BasesProblem(X, Y, hashes, self.base, self.aggregate, kept, seed=seed)
+            rows = as_csr(X) if isinstance(X, HybridRows) else X
+            return BasesProblem(rows, Y, hashes, self.base, self.aggregate, kept, seed=seed)
         return MachProblem(
             X, Y, hashes, self._descent(seed, is_update=old is not None), link, self.aggregate, kept, old
         )
@@ -331,7 +334,7 @@ class Mach(ExtremeClassifier):
             return None
         return OldBuckets(hashes.grown(n_labels), buckets, old.changed)
 
-    def _kept(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array, link: str) -> Kept | None:
+    def _kept(self, X: Any, Y: sp.csr_array, link: str) -> Kept | None:
         """Return the last fit if a warm start continues from it, otherwise None."""
         if not self.warm_start or not hasattr(self, "model_"):
             return None

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from longtail.hybrid import HybridRows
 from longtail.methods.forecast import Forecast
 from longtail.methods.mach.descent import Descent, DescentData, RepetitionGroup
 from longtail.methods.mach.forecast import of_repetitions
@@ -25,6 +26,7 @@ from longtail.parallel import Work
 from longtail.training import Status, Training
 
 COLUMNS_TOGETHER = 1024  # buckets trained together; 512 take 6 % more time, 256 take 30 % more, and 2048 are not faster
+DENSE_COLUMNS_TOGETHER = 512  # the same if there are dense features, whose weights should stay in the cache
 
 
 class Kept(NamedTuple):
@@ -51,7 +53,9 @@ class RepetitionProblem(Problem):
     unit: ClassVar[str] = "repetition"
     figures: ClassVar[Mapping[str, Any]] = {}  # name -> value for repetitions that have no record
 
-    def __init__(self, X: sp.csr_array | np.ndarray, hashes: Hashes, aggregate: str, kept: Kept | None) -> None:
+    def __init__(
+        self, X: sp.csr_array | np.ndarray | HybridRows, hashes: Hashes, aggregate: str, kept: Kept | None
+    ) -> None:
         self.n_features = int(X.shape[1])
         self.hashes = hashes
         self.aggregate = aggregate
@@ -117,13 +121,13 @@ class RepetitionStack(Stack):
         return HashedModel(problem.hashes, problem.buckets_of(ordered), problem.n_features, problem.aggregate)
 
 
-def n_groups(n_repetitions: int, n_buckets: int) -> int:
+def n_groups(n_repetitions: int, n_buckets: int, columns_together: int = COLUMNS_TOGETHER) -> int:
     """Return the number of groups in which repetitions are trained. Only time and memory depend on it.
 
     Repetitions that would exactly fill one group are divided into two, so that two threads can train them.
     """
-    together = max(1, COLUMNS_TOGETHER // n_buckets)
-    at_least = 2 if n_repetitions * n_buckets >= COLUMNS_TOGETHER else 1
+    together = max(1, columns_together // n_buckets)
+    at_least = 2 if n_repetitions * n_buckets >= columns_together else 1
     return max(-(-n_repetitions // together), min(n_repetitions, at_least))
 
 
@@ -134,7 +138,7 @@ class MachProblem(RepetitionProblem):
 
     def __init__(
         self,
-        X: sp.csr_array | np.ndarray,
+        X: sp.csr_array | np.ndarray | HybridRows,
         Y: sp.csr_array,
         hashes: Hashes,
         descent: Descent,
@@ -147,6 +151,8 @@ class MachProblem(RepetitionProblem):
         self.first_buckets = None if old is None else old.buckets
         if old is not None:
             _ = old.buckets.matrix  # computed here, so that threads do not compute it again
+        if isinstance(X, HybridRows) and (descent.early_stopping or old is not None):
+            X = X.tocsr()  # held-out rows are scored, and old weights are loaded, in one matrix
         self.data = DescentData(descent, X, Y, link, None if old is None else old.changed)
         self.settings = {
             "n_buckets": hashes.n_buckets,
@@ -157,7 +163,8 @@ class MachProblem(RepetitionProblem):
         }
 
     def blocks(self) -> list[Block]:
-        return self.groups(n_groups(self.hashes.n_repetitions - self.first_new, self.hashes.n_buckets))
+        together = COLUMNS_TOGETHER if self.data.dense is None else DENSE_COLUMNS_TOGETHER
+        return self.groups(n_groups(self.hashes.n_repetitions - self.first_new, self.hashes.n_buckets, together))
 
     def solve(self, block: Block, work: Work) -> Part:
         group = RepetitionGroup(self.data, self.hashes, block.items, work.n_threads)
@@ -177,7 +184,7 @@ class MachProblem(RepetitionProblem):
             },
         )
 
-    def forecast(self, X: sp.csr_array | np.ndarray, Y: sp.csr_array, n_threads: int) -> Forecast:
+    def forecast(self, X: Any, Y: sp.csr_array, n_threads: int) -> Forecast:
         return of_repetitions(self, n_threads)
 
     def buckets_of(self, parts: list[Part]) -> LinearBuckets:

@@ -9,16 +9,20 @@ the bytes of a repetition do not depend on the other repetitions of its group. A
 may also have a range of the buckets of a repetition. `n_buckets` is then the number of these buckets.
 
 With a penalty, the weights of repetition r are W = scale_r V, so shrinking all of them takes one multiplication.
+
+Every row uses all dense features, if there are any, so a step changes all of their weights and the next row reads them
+again. `train_hybrid` does both at once. The weights of the dense features are stored apart, in tiles of 64 columns.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel
+from longtail.compiled import intrinsic, ir, kernel, types
 
 SOFTMAX, SIGMOID = 0, 1
 SMALLEST_SCALE = 1e-3
+TILE = 64  # columns of a tile: the processor holds their sums in registers
 ONE = np.float32(1)
 MAGIC = np.float32(1.5 * 2**23)  # adding it to a float32 rounds to a whole number
 BITS_OF_ONE = 127 << 23  # the bits of the float32 1.0
@@ -192,6 +196,14 @@ def step(i, X, bias, rates, n_buckets, g, V):
 
 
 @kernel
+def set_rates(rate, lam, active, scales, rates):
+    """Shrink the weights of every repetition by a step of this rate, and set the rates that belong to their scales."""
+    for r in range(len(scales)):
+        scales[r] *= 1 - active[r] * rate * lam
+        rates[r] = active[r] * rate / scales[r]
+
+
+@kernel
 def absorb(r, n_buckets, V, scales):
     """Multiply the weights of a repetition by its scale, which becomes 1."""
     for j in range(len(V)):
@@ -231,13 +243,128 @@ def train(rows, rule, weights, buffers, order, done):
         for b in range(size):
             i = order[start + b]
             rate = factor * rows.rates[i] / size
-            for r in range(len(scales)):
-                scales[r] *= 1 - active[r] * rate * rule.lam
-                rates[r] = active[r] * rate / scales[r]
+            set_rates(rate, rule.lam, active, scales, rates)
             step(i, X, bias, rates, n_buckets, g[b], V)
         for r in range(len(scales)):
             if scales[r] < SMALLEST_SCALE:
                 absorb(r, n_buckets, V, scales)
+
+
+# --- rows with a dense part ------------------------------------------------------------------------------------------
+
+
+@intrinsic
+def tile_step(typing_context, rows, i, j, tiles, t, g, out):
+    """tiles[t, f] += rows[i, f] g for all features f, and then out = sum over f of rows[j, f] tiles[t, f], for the
+    columns of tile t. Sums are in the order of f.
+
+    Written in LLVM's language because Numba unrolls such a short loop and then fails to vectorise it.
+    """
+    signature = types.void(rows, i, j, tiles, t, g, out)
+
+    def generate(context, builder, signature, args):
+        integer, vector = ir.IntType(64), ir.VectorType(ir.FloatType(), TILE)
+        fused = ["contract"]  # a fused multiply-add where the processor has one
+        nothing = ir.Constant(vector, ir.Undefined)
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), TILE), [0] * TILE)
+
+        def array(position):
+            return context.make_array(signature.args[position])(context, builder, args[position])
+
+        def columns_at(base, line):
+            return builder.bitcast(builder.gep(base, [builder.mul(line, integer(TILE))]), vector.as_pointer())
+
+        def times(row, values):
+            x = builder.insert_element(nothing, builder.load(builder.gep(row, [f])), ir.IntType(32)(0))
+            return builder.fmul(builder.shuffle_vector(x, nothing, everywhere), values, flags=fused)
+
+        n_features = builder.extract_value(array(0).shape, 1)
+        stepped, scored = (builder.gep(array(0).data, [builder.mul(args[at], n_features)]) for at in (1, 2))
+        change = builder.load(columns_at(array(5).data, args[4]), align=4)
+        first_line = builder.mul(args[4], n_features)
+        entry = builder.block
+        test, body, done = (builder.append_basic_block(name) for name in ("test", "body", "done"))
+        builder.branch(test)
+
+        builder.position_at_end(test)
+        f, total = builder.phi(integer), builder.phi(vector)
+        f.add_incoming(integer(0), entry)
+        total.add_incoming(ir.Constant(vector, [0.0] * TILE), entry)
+        builder.cbranch(builder.icmp_unsigned("<", f, n_features), body, done)
+
+        builder.position_at_end(body)
+        place = columns_at(array(3).data, builder.add(first_line, f))
+        values = builder.fadd(builder.load(place, align=4), times(stepped, change), flags=fused)
+        builder.store(values, place, align=4)
+        total.add_incoming(builder.fadd(total, times(scored, values), flags=fused), body)
+        f.add_incoming(builder.add(f, integer(1)), body)
+        builder.branch(test)
+
+        builder.position_at_end(done)
+        builder.store(total, columns_at(array(6).data, args[4]), align=4)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@kernel
+def dense_step(dense, i, j):
+    """Add row i times dense.g to the weights of the dense features, and write the products of row j with them to
+    dense.out."""
+    for t in range(len(dense.tiles)):
+        tile_step(dense.rows, i, j, dense.tiles, t, dense.g, dense.out)
+
+
+@kernel
+def absorb_dense(r, n_buckets, dense, scale):
+    """Multiply the weights of the dense features of a repetition, and their products, by its scale."""
+    for c in range(r * n_buckets, (r + 1) * n_buckets):
+        dense.out[c] *= scale
+        for f in range(dense.tiles.shape[1]):
+            dense.tiles[c // TILE, f, c % TILE] *= scale
+
+
+@kernel
+def train_hybrid(rows, dense, rule, weights, buffers, order, done):
+    """Do the same as `train` for rows that also have dense features; `dense` is a DenseBlock.
+
+    A batch of one row, which is usual, computes the products of the next row while it changes the weights.
+    """
+    n_buckets = rule.n_buckets
+    scales = weights.scales
+    g = buffers.errors
+    rates = np.empty(len(scales), np.float32)
+    ahead = False  # whether dense.out has the products of the next row
+    for start in range(0, len(order), rule.batch_size):
+        batch = order[start : min(start + rule.batch_size, len(order))]
+        share = rule.falls * (done + start) / rule.total_rows
+        for b in range(len(batch)):
+            if not ahead:
+                for c in range(len(dense.g)):
+                    dense.g[c] = 0
+                dense_step(dense, batch[b], batch[b])
+            logits(batch[b], rows.X, rule.bias, weights.V, scales, n_buckets, g[b])
+            for r in range(len(scales)):
+                for c in range(r * n_buckets, (r + 1) * n_buckets):
+                    g[b, c] += np.float32(scales[r]) * dense.out[c]
+            errors(
+                batch[b], rows.Y, weights.table, rule.link, weights.first, n_buckets, g[b], buffers.scratch,
+                buffers.bits, buffers.powers,
+            )  # fmt: skip
+        ahead = len(batch) == 1 and start + 1 < len(order)
+        for b in range(len(batch)):
+            set_rates((1 - share) * rows.rates[batch[b]] / len(batch), rule.lam, weights.active, scales, rates)
+            step(batch[b], rows.X, rule.bias, rates, n_buckets, g[b], weights.V)
+            for c in range(g.shape[1]):
+                dense.g[c] = g[b, c]
+            dense_step(dense, batch[b], order[start + 1] if ahead else batch[b])
+        for r in range(len(scales)):
+            if scales[r] < SMALLEST_SCALE:
+                absorb_dense(r, n_buckets, dense, np.float32(scales[r]))
+                absorb(r, n_buckets, weights.V, scales)
+
+
+# --- held-out rows ---------------------------------------------------------------------------------------------------
 
 
 @kernel

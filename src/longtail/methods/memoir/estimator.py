@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from longtail import check
 from longtail.errors import InputError
+from longtail.hybrid import Rows
 from longtail.methods.base import ExtremeClassifier
 from longtail.methods.memoir import oracles, schedules
 from longtail.methods.memoir.parameters import of_paper, resolve, rows_per_batch
@@ -140,6 +141,7 @@ class Memoir(ExtremeClassifier):
     """
 
     method = "memoir"
+    takes_hybrid = True
 
     def __init__(
         self,
@@ -236,7 +238,7 @@ class Memoir(ExtremeClassifier):
                 "because each batch multiplies the weights by 1 - lam learning_rate; decrease one of them"
             )
 
-    def _problem(self, X: sp.csr_array, Y: sp.csr_array) -> MemoirProblem:
+    def _problem(self, X: Rows, Y: sp.csr_array) -> MemoirProblem:
         parameters, old = resolve(self), self._extras.old
         if old is not None:
             parameters = replace(parameters, early_stopping=False)

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel
-from longtail.matrix import row_squares
+from longtail.hybrid import HybridRows, Rows, as_csr, squares
 from longtail.methods import state
 from longtail.methods.memoir import oracles, schedules
 from longtail.methods.memoir.average import Average
@@ -46,8 +46,9 @@ class MemoirProblem(CoupledProblem):
     """
 
     def __init__(
-        self, X: sp.csr_array, Y: sp.csr_array, parameters: Parameters, seed: int, old: OldModel | None = None
+        self, X: Rows, Y: sp.csr_array, parameters: Parameters, seed: int, old: OldModel | None = None
     ) -> None:
+        X = X if old is None and _reads_dense(parameters) else as_csr(X)
         self.parameters = parameters
         self.old_model = old
         self.seed = seed
@@ -70,6 +71,7 @@ class MemoirProblem(CoupledProblem):
         if parameters.bias > 0:
             X = _with_constant(X, parameters.bias)
         self.rows = CsrRows.of(X)
+        self.dense_columns = X.columns if isinstance(X, HybridRows) else None
         self.labels = RowLabels.of(Y)
         row_of_pair = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
         self.pairs = Pairs(self.rows, row_of_pair, Y.indices.astype(np.int64))
@@ -137,7 +139,7 @@ class MemoirProblem(CoupledProblem):
         }
         return self.part(W, status, self.batches.n_passes(n_batches, len(self.pairs.rows)), figures)
 
-    def like(self, X: sp.csr_array, Y: sp.csr_array) -> MemoirProblem:
+    def like(self, X: Rows, Y: sp.csr_array) -> MemoirProblem:
         return MemoirProblem(X, Y, self.parameters, self.seed)
 
     def _train(self, course: Course, work: Work) -> int:
@@ -217,6 +219,7 @@ class MemoirProblem(CoupledProblem):
             n_groups=self.n_groups if kind.indexed else 1,
             with_top=kind.reads_top(options),
             limit=self.parameters.truncate_limit,
+            dense_columns=self.dense_columns,
         )
         return kind(SearchSpace(vectors, self.rows, self.labels, team, self.oracle_seed, self.n_groups), **options)
 
@@ -270,22 +273,32 @@ def batches_of(parameters: Parameters, n_pairs: int, n_classes: int) -> Batches:
     return Batches(n_batches, size, parameters.learning_rate, schedule, parameters.refresh)
 
 
-def _typical_length(X: sp.csr_array) -> float:
+def _reads_dense(parameters: Parameters) -> bool:
+    """Whether training reads the dense part of rows as it is. Only the exact oracle can, without truncation and
+    without the average of the weights."""
+    return parameters.oracle == "exact" and parameters.penalty == "l2" and not parameters.average
+
+
+def _typical_length(X: Rows) -> float:
     """Return the root mean square length of the rows, or 1 if it is close to 1 or if all rows are zero."""
-    squares = row_squares(X)
-    length = math.sqrt(squares.mean()) if squares.any() else 1.0
+    found = squares(X)
+    length = math.sqrt(found.mean()) if found.any() else 1.0
     return 1.0 if abs(length - 1.0) < UNIT_TOLERANCE else length
 
 
-def _scaled(X: sp.csr_array, length: float) -> sp.csr_array:
+def _scaled(X: Rows, length: float) -> Rows:
     """X / length."""
     if length == 1.0:
         return X
+    if isinstance(X, HybridRows):
+        return HybridRows(_scaled(X.sparse, length), X.dense / np.float32(length), X.columns)
     return sp.csr_array(((X.data / length).astype(np.float32), X.indices, X.indptr), shape=X.shape)
 
 
-def _with_constant(X: sp.csr_array, value: float) -> sp.csr_array:
+def _with_constant(X: Rows, value: float) -> Rows:
     """X with one more column, which has this value in all rows."""
+    if isinstance(X, HybridRows):
+        return HybridRows(_with_constant(X.sparse, value), X.dense, X.columns)
     n, ends = X.shape[0], X.indptr[1:].astype(np.int64)
     data = np.insert(X.data, ends, np.float32(value))
     indices = np.insert(X.indices, ends, X.shape[1])

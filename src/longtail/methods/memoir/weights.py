@@ -1,7 +1,8 @@
 """The weights during training: one sparse vector per class that can grow and shrink.
 
 Memory is O(number of non-zero weights + number of classes), plus a little per feature. `ClassVectors` is the interface.
-weights_kernels describes the arrays and the loops over them.
+weights_kernels describes the arrays and the loops over them. Rows may have a dense part. Every class then has weights
+for all of its features, in a plain array.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.compiled import csr_parts, csr_pattern
+from longtail.compiled import csr_parts, csr_pattern, frozen
 from longtail.errors import InputError
+from longtail.hybrid import HybridRows, Rows
+from longtail.matrix import canonical_csr
+from longtail.methods.memoir import reading_kernels
 from longtail.methods.memoir import weights_kernels as kernels
 from longtail.methods.state import with_room
+from longtail.models.dense_kernels import PANEL_LABELS
 
 FIRST_LENGTH = 1 << 16  # initial number of entries of an arena
 N_TOP = 16  # top classes of a feature
@@ -32,10 +37,13 @@ class CsrRows(NamedTuple):
     data: np.ndarray
     indices: np.ndarray
     indptr: np.ndarray
+    dense: np.ndarray  # (rows, n_dense); most data have no dense features
 
     @classmethod
-    def of(cls, X: sp.csr_array) -> CsrRows:
-        return cls(*csr_parts(X))
+    def of(cls, X: Rows) -> CsrRows:
+        if isinstance(X, HybridRows):
+            return cls(*csr_parts(X.sparse), frozen(X.dense, np.float32))
+        return cls(*csr_parts(X), frozen(np.empty((X.shape[0], 0)), np.float32))
 
 
 class RowLabels(NamedTuple):
@@ -71,6 +79,7 @@ class VectorArrays(NamedTuple):
     # (features, N_TOP), or empty if nothing reads them
     top_classes: np.ndarray
     top_values: np.ndarray
+    dense: np.ndarray  # (groups, panels, n_dense, 32) values of the dense features; 32 classes of a group share a panel
     # bookkeeping
     free: np.ndarray  # (2, 64) first free segment of each arena and size; -1: none
     used: np.ndarray  # (2,) number of entries of each arena that are in use
@@ -85,7 +94,8 @@ class ClassVectors:
 
     With `indexed=True`, V can also be read by feature, through inverted lists for each of `n_groups` groups of classes.
     With `indexed=False`, only the top classes of each feature are known, unless `with_top=False`. A class is truncated
-    only if the weights that become zero have at most `limit` times its length.
+    only if the weights that become zero have at most `limit` times its length. `dense_columns` are the features of the
+    dense part of the rows, if they have one. Their weights are never truncated.
     """
 
     def __init__(
@@ -97,8 +107,11 @@ class ClassVectors:
         n_groups: int = 1,
         with_top: bool = True,
         limit: float = 1.0,
+        dense_columns: np.ndarray | None = None,
     ) -> None:
         self.shape = (n_classes, n_features)
+        self.dense_columns = np.empty(0, np.int64) if dense_columns is None else dense_columns
+        n_panels = 2 * -(-n_classes // (2 * PANEL_LABELS * n_groups)) if len(self.dense_columns) else 0
         n_lists = n_features * n_groups if indexed else 0
         n_postings = FIRST_LENGTH if indexed else 0
         n_with_top = n_features if with_top and not indexed else 0
@@ -117,6 +130,7 @@ class ClassVectors:
             posting_values=np.empty(n_postings, np.float32),
             top_classes=np.full((n_with_top, N_TOP), -1, np.int32),
             top_values=np.zeros((n_with_top, N_TOP), np.float32),
+            dense=np.zeros((n_groups, n_panels, len(self.dense_columns), PANEL_LABELS), np.float32),
             free=np.full((2, 64), -1, np.int64),
             used=np.zeros(2, np.int64),
             scale=np.ones(1),
@@ -210,7 +224,7 @@ class ClassVectors:
         if scale >= SMALLEST_SCALE:
             return 1.0
         with np.errstate(all="ignore"):  # unused entries of the arenas hold arbitrary values
-            for values in (self.arrays.values, self.arrays.posting_values, self.arrays.top_values):
+            for values in (self.arrays.values, self.arrays.posting_values, self.arrays.top_values, self.arrays.dense):
                 values *= np.float32(scale)
         self.arrays.squares[:] *= scale**2
         self.arrays.total_square[0] *= scale**2
@@ -237,7 +251,7 @@ class ClassVectors:
         if self.limit >= 1.0:
             return amounts
         lost = np.empty(len(classes))
-        kernels.lost_squares(self.arrays, classes, amounts / self.scale, lost)
+        reading_kernels.lost_squares(self.arrays, classes, amounts / self.scale, lost)
         return np.where(lost <= self.limit**2 * np.maximum(self.arrays.squares[classes], 0.0), amounts, 0.0)
 
     def truncate(self, classes: np.ndarray, amounts: np.ndarray) -> None:
@@ -260,11 +274,17 @@ class ClassVectors:
         indices = np.empty(indptr[-1], index_type)
         data = np.empty(indptr[-1], np.float32)
         pending = self._bearable(np.arange(self.shape[0]), self.pending)
-        kernels.fill_csr(self.arrays, pending, indptr, indices, data)
+        reading_kernels.fill_csr(self.arrays, pending, indptr, indices, data)
         W = sp.csr_array((data, indices, indptr.astype(index_type)), shape=self.shape)
         W.sort_indices()
         W.eliminate_zeros()
-        return W
+        return canonical_csr(W + self._dense_csr()) if len(self.dense_columns) else W
+
+    def _dense_csr(self) -> sp.csr_array:
+        """The weights of the dense features."""
+        by_class = self.arrays.dense.transpose(1, 3, 0, 2).reshape(-1, len(self.dense_columns))[: self.shape[0]]
+        found = sp.coo_array(np.float32(self.scale) * by_class)
+        return sp.csr_array((found.data, (found.row, self.dense_columns[found.col])), shape=self.shape)
 
     def take_csr(self) -> sp.csr_array:
         """Return the result of `to_csr` at the end of training.

@@ -15,6 +15,9 @@ Tables and lists lie in two long arrays, the arenas, in segments whose sizes are
 free are used again. A kernel that may add weights stops when an arena could become too short; the caller makes the
 arena longer and calls the kernel again. A weight is its stored value times `scale`, w = scale v, so multiplying all
 weights by a number costs one multiplication.
+
+The dense features of the rows, if there are any, have no tables. Their values lie in panels, as
+models/dense_kernels.py needs them: 32 classes of a group, for each feature one after the other.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from longtail.compiled import kernel
 EMPTY = np.uint32(2**32 - 1)  # the key of a free slot
 TABLES, LISTS = 0, 1  # the two arenas: rows of `free`, entries of `used`
 FIRST_TABLE, FIRST_LIST = 3, 1  # log2 of the first size of a table and of a list
+PANEL = 32  # classes of a panel; equal to models.dense_kernels.PANEL_LABELS
 
 # --- segments of the arenas ------------------------------------------------------------------------------------------
 
@@ -195,6 +199,12 @@ def score(vectors, X, i, c):
         slot = find(vectors, c, X.indices[p])
         if slot >= 0:
             total += X.data[p] * vectors.values[slot]
+    n_dense = X.dense.shape[1]
+    if n_dense > 0:
+        at = c // vectors.n_groups
+        panel = vectors.dense[c % vectors.n_groups, at // PANEL]
+        for f in range(n_dense):
+            total += X.dense[i, f] * panel[f, at % PANEL]
     return total
 
 
@@ -226,6 +236,15 @@ def add_row(vectors, X, i, c, factor):
         new = np.float32(old + factor * X.data[p])
         set_value(vectors, c, feature, slot, new)
         change += np.float64(new) ** 2 - old**2
+    n_dense = X.dense.shape[1]
+    if n_dense > 0:
+        at = c // vectors.n_groups
+        panel = vectors.dense[c % vectors.n_groups, at // PANEL]
+        for f in range(n_dense):
+            old = np.float64(panel[f, at % PANEL])
+            new = np.float32(old + factor * X.dense[i, f])
+            panel[f, at % PANEL] = new
+            change += np.float64(new) ** 2 - old**2
     vectors.total_square[0] += change
     vectors.squares[c] += change
 
@@ -359,18 +378,6 @@ def score_pairs(vectors, X, rows, classes, out):
 
 
 @kernel
-def lost_squares(vectors, classes, amounts, out):
-    """out[k] = the sum of v^2 over the weights of class classes[k] that truncation by amounts[k] sets to zero"""
-    for k in range(len(classes)):
-        c = classes[k]
-        out[k] = 0.0
-        if vectors.bits[c] > 0:
-            for slot in range(vectors.starts[c], vectors.starts[c] + (np.int64(1) << np.int64(vectors.bits[c]))):
-                if vectors.keys[slot] != EMPTY and abs(vectors.values[slot]) <= amounts[k]:
-                    out[k] += np.float64(vectors.values[slot]) ** 2
-
-
-@kernel
 def truncated(value, amount):
     """The value moved towards zero by `amount`, at most to zero: eq. (13)."""
     return np.float32(np.sign(value) * max(abs(value) - amount, 0.0))
@@ -435,16 +442,3 @@ def truncate_classes(vectors, classes, amounts, keys, values, places):
     """Truncate class classes[k] by amounts[k]; see truncate_class."""
     for k in range(len(classes)):
         truncate_class(vectors, classes[k], amounts[k], keys, values, places)
-
-
-@kernel
-def fill_csr(vectors, pending, indptr, indices, data):
-    """Write the weights, truncated by pending[c], as rows of a CSR matrix. Features are in the order of the table."""
-    for c in range(len(vectors.counts)):
-        at = indptr[c]
-        if vectors.bits[c] > 0:
-            for slot in range(vectors.starts[c], vectors.starts[c] + (np.int64(1) << np.int64(vectors.bits[c]))):
-                feature = vectors.keys[slot]
-                if feature != EMPTY:
-                    indices[at], data[at] = feature, truncated(vectors.scale[0] * vectors.values[slot], pending[c])
-                    at += 1

@@ -56,10 +56,22 @@ def largest_weight(positives: LabelRows, n_samples: int, C: float) -> float:
 
 def converts_half() -> bool:
     """Whether the processor that Numba compiles for converts between half precision and float32."""
+    return _has("f16c") or (_is_host() and llvm.get_process_triple().startswith(("aarch64", "arm64")))
+
+
+def dense_rows() -> int:
+    """How many dense rows are scored together. With as many, the sums of 32 labels fill the vector registers of the
+    processor that Numba compiles for, and it need not wait for an addition to the same sum."""
+    return 6 if _has("avx512f") else 2
+
+
+def _is_host() -> bool:
+    """Whether Numba compiles for this machine, and not for another processor that is named by its settings."""
+    return numba.config.CPU_FEATURES is None and numba.config.CPU_NAME is None  # type: ignore[attr-defined]
+
+
+def _has(feature: str) -> bool:
+    """Whether the processor that Numba compiles for has a feature. That of a processor given by name is not known."""
     if numba.config.CPU_FEATURES is not None:  # type: ignore[attr-defined]
-        return "+f16c" in numba.config.CPU_FEATURES.split(",")  # type: ignore[attr-defined]
-    if numba.config.CPU_NAME is not None:  # type: ignore[attr-defined]
-        return False  # its features are not known here
-    if llvm.get_process_triple().startswith(("aarch64", "arm64")):
-        return True
-    return bool(llvm.get_host_cpu_features().get("f16c", False))
+        return f"+{feature}" in numba.config.CPU_FEATURES.split(",")  # type: ignore[attr-defined]
+    return _is_host() and bool(llvm.get_host_cpu_features().get(feature, False))

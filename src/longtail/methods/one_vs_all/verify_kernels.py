@@ -14,9 +14,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from longtail.compiled import kernel, smaller
+from longtail.methods.one_vs_all.panel import dense_rows
 
 LABEL_LANES = 32  # labels that share a pass over X
-DENSE_ROWS = 2  # dense rows scored together
+DENSE_ROWS = dense_rows()  # scored together
 WIDE = 65_536  # features: with more, the panel outgrows the second-level cache
 FETCH_AHEAD = 64  # nonzeros by which lines of such a panel are fetched ahead
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from longtail.compiled import frozen
 from longtail.methods.memoir.oracles.base import Moves, Oracle
 from longtail.methods.memoir.oracles.exact_kernels import SCORE_LANES, best_in_group
+from longtail.models.dense_kernels import PANEL_LABELS, add_products
 
 
 class Exact(Oracle):
@@ -34,7 +36,18 @@ class Exact(Oracle):
     def _search_group(self, rows: np.ndarray, group: int, rivals: np.ndarray) -> None:
         size = len(range(group, self.vectors.shape[0], self.n_groups))
         scores = np.empty(-(-size // SCORE_LANES) * SCORE_LANES, np.float32)
-        best_in_group(self.vectors.arrays, self.X, self.Y, rows, group, size, self.salt, scores, rivals)
+        base = self._base(rows, group)
+        best_in_group(self.vectors.arrays, self.X, self.Y, rows, group, size, self.salt, base, scores, rivals)
+
+    def _base(self, rows: np.ndarray, group: int) -> np.ndarray:
+        """The scores of the classes of a group by the dense features of the rows, or nothing if there are none."""
+        if not self.X.dense.shape[1]:
+            return np.empty((0, 0), np.float32)
+        panels = frozen(self.vectors.arrays.dense[group], np.float32)
+        zeros = frozen(np.zeros(len(panels) * PANEL_LABELS), np.float32)
+        base, peaks = np.empty((len(rows), len(zeros)), np.float32), np.empty(len(rows), np.float32)
+        add_products(frozen(self.X.dense[rows], np.float32), panels, zeros, base, peaks)
+        return base
 
     def best(self, rows: np.ndarray) -> np.ndarray:
         found = np.empty((self.n_groups, len(rows)), np.int64)

@@ -12,17 +12,22 @@ EMPTY = np.uint32(2**32 - 1)  # the key of a free slot; equal to weights_kernels
 
 
 @kernel
-def best_in_group(vectors, X, Y, rows, group, size, salt, scores, out):
+def best_in_group(vectors, X, Y, rows, group, size, salt, base, scores, out):
     """out[k] = the class of the group with the largest score that is not a label of row rows[k], or -1.
 
     size : number of classes in the group.
     salt : any number; it decides which of several equal scores wins.
+    base : the scores of every row by its dense features, or nothing if there are none.
     scores : room for the scores of the group, in a multiple of SCORE_LANES.
     """
     n_groups = vectors.n_groups
     for k in range(len(rows)):
         i = rows[k]
-        scores[:] = 0.0
+        if len(base) > 0:
+            for at in range(len(scores)):
+                scores[at] = base[k, at]
+        else:
+            scores[:] = 0.0
         for p in range(X.indptr[i], X.indptr[i + 1]):
             number = np.int64(X.indices[p]) * n_groups + group
             start = np.uint64(vectors.list_starts[number])
