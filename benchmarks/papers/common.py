@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ class Experiment:
 # --- data ------------------------------------------------------------------------------------------------------------
 
 
+@cache
 def synthetic(
     n_rows: int = 400, n_features: int = 120, n_labels: int = 40, labels_per_row: int = 1, seed: int = 0
 ) -> tuple[lt.Dataset, lt.Dataset]:
@@ -282,6 +284,8 @@ def picture(drawn: Any, folder: Path, name: str, caption: str) -> str:
     """Write the figure as SVG, with the same bytes each time, and return the Markdown that shows it."""
     import matplotlib as mpl
 
+    for axes in drawn.axes:
+        axes.minorticks_off()  # of logarithmic axes: they take most of the time of drawing
     with mpl.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
         drawn.savefig(folder / f"{name}.svg", metadata={"Date": None})
     return f"![{caption}]({folder.name}/{name}.svg)"

@@ -70,7 +70,6 @@ def drawn(folder: Path, name: str, caption: str, *panels: Callable[[Any], None])
     made, axes = figure(len(panels))
     for draw, each in zip(panels, axes, strict=True):
         draw(each)
-        each.minorticks_off()  # of logarithmic axes: they take most of the time of drawing
     return picture(made, folder, name, caption)
 
 
