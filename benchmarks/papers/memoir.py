@@ -132,10 +132,11 @@ def show_batches(rows: Rows, folder: Path) -> str:
         f"**Difference:** with the paper's settings {literal:g}√C is best here, in the paper 100√C"
     )  # fmt: skip
     return (
-        f"{SMALL}, one seed; the number of rows that are seen, |b| T, is the same in all columns (nearly, in the last). All rows but "
-        "the last two have the settings of the paper's Table 4, with the batch size changed.\n\n"
+        f"{SMALL}, one seed; the number of rows that are seen, |b| T, is the same in all columns but the last: 1000√C is more than the "
+        "data has, and a batch is at most one pass. All lines but the last two have the settings of the paper's Table 4, with the batch size changed.\n\n"
         f"{table(['batch size', *head], lines)}\n\n"
-        f"{same}. The best accuracy is at: {told}."
+        f"{same}. The best accuracy is at: {told}. Rivals that are found with the weights of the row before, as Algorithm 1 says, are worth "
+        "most in large batches."
     )
 
 
