@@ -15,6 +15,7 @@ from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating
 from longtail.methods.pd_sparse.stages import STAGES, n_passes
 from longtail.models import EnsembleModel
+from longtail.topk import TopK
 
 FAST = {
     "one-vs-all": {},
@@ -90,6 +91,18 @@ def test_pd_sparse_repeats_its_first_fit():
     clf = lt.PDSparse(calibrate="held-out", n_jobs=1).fit(*data())
     assert set(clf.training_.pass_stage.tolist()) <= {STAGES.index("refit"), STAGES.index("post-solve")}
     assert clf.C_ in (1.0, 10.0)
+
+
+def test_held_out_rows_join_the_working_sets_of_labels_that_score_high_on_them():
+    alphas = sp.csr_array(np.array([[0, 2.0, -1], [0, 0, 0], [-3, 0, 0]], np.float32))  # labels, rows of the fit
+    top = TopK(np.array([[0, 1], [2, 0]], np.int32), np.array([[0.5, -0.9], [0.1, -1.5]], np.float32))
+    found = calibrating.joined_alphas(alphas, np.array([0, 2, 4]), np.array([1, 3]), top, np.array([True, True, False]))
+    assert found.shape == (3, 5)
+    rows, columns = found.nonzero()  # without the zeros
+    np.testing.assert_array_equal(found.toarray(), [[0, 0, 2, 0, -1], [0] * 5, [0] * 5])
+    assert (rows.tolist(), columns.tolist()) == ([0, 0], [2, 4])
+    held = [found.indices[found.indptr[label] : found.indptr[label + 1]].tolist() for label in range(3)]
+    assert [sorted(each) for each in held] == [[1, 2, 4], [1], []]
 
 
 def test_without_calibration_nothing_changes():

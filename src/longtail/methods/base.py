@@ -62,6 +62,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
 
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_problem` accepts a dense X
+    chooses: ClassVar[bool] = False  # whether a fit chooses parameters; `_after` keeps them
     takes_hybrid: ClassVar[bool] = False  # whether `_problem` accepts HybridRows; otherwise they become one matrix
     model_: Model
     training_: Training
@@ -240,10 +241,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         return self
 
     def _after(self, record: Training) -> ExtremeClassifier:
-        """Return the estimator for the fit on all rows, given the record of a fit without the held-out rows.
-
-        A method that chose parameters in that fit keeps them here.
-        """
+        """Return the estimator that repeats the choices of a fit with this record, if the method `chooses`."""
         return self
 
     def _column_bytes(self) -> tuple[int, int]:

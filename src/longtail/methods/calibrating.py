@@ -5,16 +5,18 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
     held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
-A method that chooses parameters does so in the first fit (`ExtremeClassifier._after`). The dual solver of `OneVsAll`
-begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py). A method may be less
-precise in the fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration.
+A method that chooses parameters does so in a fit of its own, on the rows of the first, and all others repeat its
+choices (`ExtremeClassifier._after`): fits that choose differently have scores on different scales. The dual solver of
+`OneVsAll` begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py), with the rows
+that were held out there in the working sets of the labels that score high on them. A method may be less precise in the
+fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,8 +27,9 @@ from longtail.data import split
 from longtail.errors import InputError
 from longtail.hybrid import model_rows
 from longtail.methods import spec
-from longtail.methods.problem import Extras, spread
-from longtail.models import Model
+from longtail.methods.problem import Extras
+from longtail.models import Calibrator, Model
+from longtail.topk import TopK
 from longtail.training import Training
 
 if TYPE_CHECKING:
@@ -39,6 +42,8 @@ DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on aver
 MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
 FEW_ROWS = 10_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
+MAX_JOINED = 50  # most labels whose working sets a held-out row joins
+NEGATIVE_MARGIN = -1.0  # a row without the label has a loss if it scores above this
 
 
 def held_out(Y: sp.csr_array, random_state: Any, *, fraction: float = 0.2) -> list[np.ndarray]:
@@ -83,31 +88,94 @@ def n_candidates(Y: sp.csr_array) -> int:
     return int(min(Y.shape[1], wanted))
 
 
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """The fits of one estimator: on all rows, and without the rows of every mask.
+
+    final : the fit on all rows
+    models : the models of the fits without held-out rows
+    parts : what these models predict for the rows that they do not know
+    """
+
+    final: Solved
+    models: list[Model]
+    parts: list[HeldOut]
+
+    def calibrator(self, Y: sp.csr_array) -> Calibrator:
+        """Fit the calibrator of the final model."""
+        found = HeldOut.joined(self.parts)
+        return fit_calibrator(found, counts_of(Y), Y.shape[0], log_scores=self.final.model.log_scores)
+
+
 def fit(
     estimator: ExtremeClassifier, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
 ) -> tuple[Model, Training, HeldOut]:
     """Return the calibrated model of all rows with its thresholds, its training record, and held-out predictions."""
     masks = rows_to_hold_out(estimator.calibrate, Y, estimator.random_state)
+    fits = all_fits(estimator, solve, X, Y, masks, progress)
+    calibrator = fits.calibrator(Y)
+    found = calibrated(HeldOut.joined(fits.parts), calibrator)
+    thresholds = choose("micro-f1", "micro-f1", {}, found, counts_of(Y))
+    model = replace(fits.final.model, calibrator=calibrator, thresholds=thresholds)  # type: ignore[type-var]
+    return model, fits.final.record, found
+
+
+def all_fits(
+    estimator: ExtremeClassifier,
+    solve: Solve,
+    X: Any,
+    Y: sp.csr_array,
+    masks: list[np.ndarray],
+    progress: Progress,
+    prefix: str = "",
+) -> Fits:
+    """Fit without the rows of each mask, and then on all rows. `prefix` begins the names of the fits."""
+    depth = n_candidates(Y)
+    models: list[Model] = []
     parts = []
     alphas = None
+    n_before = int(estimator.chooses)
+    n_steps = n_before + len(masks) + 1
+    if estimator.chooses:
+        used = np.flatnonzero(~masks[0])
+        step = part_of(progress, 0, n_steps)
+        estimator = estimator._after(solve(estimator, X[used], Y[used], step, f"{prefix}choice", used=used).record)
     for number, mask in enumerate(masks):
-        rest = Y[~mask]
-        step = part_of(progress, number, len(masks) + 1)
-        extras = Extras(alphas=None if alphas is None else alphas[:, np.flatnonzero(~mask)], keep_alphas=True)
-        used = np.flatnonzero(~mask)
-        model, record, alphas = solve(estimator._before(), X[used], rest, step, f"without-{number}", extras, used)
-        top = model.predict_topk(model_rows(X[mask]), n_candidates(Y), n_jobs=estimator.n_jobs)
-        parts.append(HeldOut.of(top, Y[mask], counts_of(rest)))
+        used, held = np.flatnonzero(~mask), np.flatnonzero(mask)
+        rest = Y[used]
+        counts = counts_of(rest)
+        step = part_of(progress, n_before + number, n_steps)
+        extras = Extras(alphas=None if alphas is None else alphas[:, used], keep_alphas=True)
+        rougher = estimator._before()
+        model, _, alphas = solve(rougher, X[used], rest, step, f"{prefix}without-{number}", extras, used)
+        keeps = alphas is not None and alphas.nnz > 0
+        top = model.predict_topk(model_rows(X[held]), max(depth, MAX_JOINED * keeps), n_jobs=estimator.n_jobs)
+        parts.append(HeldOut.of(TopK(top.labels[:, :depth], top.scores[:, :depth]), Y[held], counts))
+        models.append(model)
         if alphas is not None:
-            alphas = spread(alphas, np.flatnonzero(~mask), Y.shape[0])
-    step = part_of(progress, len(masks), len(masks) + 1)
-    final, final_record, _ = solve(estimator._after(record), X, Y, step, "all", Extras(alphas=alphas))
-    found = HeldOut.joined(parts)
-    counts = counts_of(Y)
-    calibrator = fit_calibrator(found, counts, Y.shape[0], log_scores=model.log_scores)
-    found = calibrated(found, calibrator)
-    thresholds = choose("micro-f1", "micro-f1", {}, found, counts)
-    return replace(final, calibrator=calibrator, thresholds=thresholds), final_record, found  # type: ignore[type-var]
+            alphas = joined_alphas(alphas, used, held, top, counts > 0)
+    step = part_of(progress, n_steps - 1, n_steps)
+    return Fits(solve(estimator, X, Y, step, f"{prefix}all", Extras(alphas=alphas)), models, parts)
+
+
+def joined_alphas(
+    alphas: sp.csr_array, used: np.ndarray, held: np.ndarray, top: TopK, has_rows: np.ndarray
+) -> sp.csr_array:
+    """Return the alphas of all rows, for the fit after one without the rows `held`.
+
+    used : the rows of that fit, in the order of the columns of `alphas`
+    top : the best labels of the rows `held`. Rows with a loss join the working sets of these labels, with alpha 0.
+    has_rows : for every label, whether that fit had rows with it. A label without rows has alphas for about all of the
+        others, which would not help: these are left out, and the label begins as usual.
+    """
+    old = np.repeat(np.arange(alphas.shape[0]), np.diff(alphas.indptr))
+    kept = has_rows[old]
+    likely = (top.scores > NEGATIVE_MARGIN) & has_rows[top.labels]
+    at, _ = np.nonzero(likely)
+    labels = np.concatenate([old[kept], top.labels[likely]])
+    rows = np.concatenate([used[alphas.indices[kept]], held[at]])
+    values = np.concatenate([alphas.data[kept], np.zeros(len(at), np.float32)])
+    return sp.csr_array((values, (labels, rows)), shape=(alphas.shape[0], len(used) + len(held)))
 
 
 def counts_of(Y: sp.csr_array) -> np.ndarray:

@@ -12,16 +12,16 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
 from longtail import training
-from longtail.calibration import HeldOut, choose, fit_calibrator
+from longtail.calibration import HeldOut, choose
 from longtail.errors import InputError, ModelError
 from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
-from longtail.methods.calibrating import Solve, counts_of, n_candidates, part_of, rows_to_hold_out
+from longtail.methods.calibrating import Solve, all_fits, counts_of, n_candidates, part_of, rows_to_hold_out
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.methods.updating import Change
-from longtail.models import EnsembleModel, Model
+from longtail.models import Calibrator, EnsembleModel, Model
 from longtail.models.base import ROWS_PER_BLOCK
 from longtail.models.ensemble import sigmoid
 from longtail.models.ensemble_index import EnsembleIndex
@@ -141,25 +141,23 @@ class Ensemble(ExtremeClassifier):
     ) -> tuple[Model, Training, HeldOut | None]:
         """Fit every member without the held-out rows, and then on all rows."""
         masks = rows_to_hold_out(self.calibrate, Y, self.random_state)
-        n_steps = len(self.members) * (len(masks) + 1)
         depth = n_candidates(Y)
-        first = [[_Fit(member, self.n_jobs, X[~mask], Y[~mask]) for mask in masks] for member in self.members]
-        finals = []
+        finals: list[Model] = []
         records = []
-        for m, member in enumerate(self.members):
-            for k, fit in enumerate(first[m]):
-                fit.run(solve, part_of(progress, m * (len(masks) + 1) + k, n_steps), f"member-{m}-without-{k}")
-            held_out = HeldOut.joined(
-                [fit.held_out(X[mask], Y[mask], depth) for fit, mask in zip(first[m], masks, strict=True)]
+        first: list[list[Model]] = []  # of each member, the models without held-out rows
+        for m, each in enumerate(self.members):
+            member = type(each)(**{**each.get_params(deep=False), "n_jobs": self.n_jobs})
+            rows = normalize_rows(X) if member.normalize else X
+            fits = all_fits(member, solve, rows, Y, masks, part_of(progress, m, len(self.members)), f"member-{m}-")
+            calibrator = fits.calibrator(Y)
+            first.append(
+                [
+                    _finished(model, member, replace(calibrator, counts=counts_of(Y[~mask])))
+                    for model, mask in zip(fits.models, masks, strict=True)
+                ]
             )
-            model = first[m][-1].model
-            calibrator = fit_calibrator(held_out, counts_of(Y), Y.shape[0], log_scores=model.log_scores)
-            final = _Fit(member, self.n_jobs, X, Y, after=first[m][-1])
-            final.run(solve, part_of(progress, (m + 1) * (len(masks) + 1) - 1, n_steps), f"member-{m}-all")
-            finals.append(replace(final.model, calibrator=calibrator))  # type: ignore[type-var]
-            records.append(final.record)
-            for fit in first[m]:
-                fit.model = replace(fit.model, calibrator=replace(calibrator, counts=counts_of(fit.Y)))  # type: ignore
+            finals.append(_finished(fits.final.model, member, calibrator))
+            records.append(fits.final.record)
         weights, intercept, found = self._weights(first, masks, X, Y, depth)
         thresholds = choose("micro-f1", "micro-f1", {}, found, counts_of(Y))
         model = EnsembleModel(tuple(finals), weights, intercept, depth, X.shape[1], thresholds=thresholds)
@@ -173,12 +171,11 @@ class Ensemble(ExtremeClassifier):
         return model, record, np.ones(len(change.label_names), bool)
 
     def _weights(
-        self, first: list[list[_Fit]], masks: list[np.ndarray], X: Any, Y: sp.csr_array, depth: int
+        self, first: list[list[Model]], masks: list[np.ndarray], X: Any, Y: sp.csr_array, depth: int
     ) -> tuple[np.ndarray, float, HeldOut]:
         """Return the members' weights, the intercept, and the ensemble's predictions for the held-out rows."""
         parts = []
-        for k, mask in enumerate(masks):
-            members = tuple(fits[k].model for fits in first)
+        for mask, *members in zip(masks, *first, strict=True):
             parts.append((*member_logits(members, model_rows(X[mask]), depth), Y[mask]))
         logits = _joined_rows([part[0] for part in parts], 0.0)
         candidates = _joined_rows([part[1] for part in parts], -1)
@@ -207,30 +204,9 @@ class Ensemble(ExtremeClassifier):
         return super()._fitted(model, replace(provenance, params=params), where=where)
 
 
-class _Fit:
-    """One member on some rows."""
-
-    model: Model
-    record: Training
-
-    def __init__(
-        self, member: ExtremeClassifier, n_jobs: int | None, X: Any, Y: sp.csr_array, after: _Fit | None = None
-    ) -> None:
-        self.member = type(member)(**{**member.get_params(deep=False), "n_jobs": n_jobs})
-        self.X = X
-        self.Y = Y
-        self.after = after
-
-    def run(self, solve: Solve, progress: Progress, name: str) -> None:
-        rows = normalize_rows(self.X) if self.member.normalize else self.X
-        maker = self.member if self.after is None else self.member._after(self.after.record)
-        solved = solve(maker, rows, self.Y, progress, name)
-        self.record = solved.record
-        self.model = replace(solved.model, normalize=bool(self.member.normalize))  # type: ignore[type-var]
-
-    def held_out(self, X: Any, Y: sp.csr_array, depth: int) -> HeldOut:
-        top = self.model.predict_topk(sp.csr_array(X), depth, n_jobs=self.member.n_jobs)
-        return HeldOut.of(top, Y, counts_of(self.Y))
+def _finished(model: Model, member: ExtremeClassifier, calibrator: Calibrator) -> Model:
+    """Return a model that was trained on rows as the member scales them, with its calibrator."""
+    return replace(model, normalize=bool(member.normalize), calibrator=calibrator)  # type: ignore[type-var]
 
 
 def member_logits(members: Sequence[Model], X: sp.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:

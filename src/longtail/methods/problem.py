@@ -72,11 +72,6 @@ class OldModel:
         return sp.csr_array((W.data[stays], W.indices[stays], indptr), shape=(len(sizes), W.shape[1]))
 
 
-def spread(alphas: sp.csr_array, rows: np.ndarray, n_rows: int) -> sp.csr_array:
-    """Return the alphas after their rows were renumbered: row i becomes rows[i] of `n_rows` rows."""
-    return sp.csr_array((alphas.data, rows[alphas.indices], alphas.indptr), shape=(alphas.shape[0], n_rows))
-
-
 class Block(NamedTuple):
     """A piece of work. The blocks depend on the data and the parameters, never on the number of workers."""
 

@@ -16,7 +16,7 @@ from longtail.methods.one_vs_all import dual_kernels, lanes, resume_kernels
 from longtail.methods.one_vs_all.alphas import earlier_alphas
 from longtail.methods.one_vs_all.inputs import label_rows, samples
 from longtail.methods.one_vs_all.panel import FULL
-from longtail.methods.problem import Extras, spread
+from longtail.methods.problem import Extras
 from longtail.parallel import Work
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import text_like
@@ -28,6 +28,11 @@ def solved(X, Y, alphas=None, run=None, **params):
     maker = lt.OneVsAll(**{"prune": 0.0, "n_jobs": 1, **params})
     job = maker._job(X, Y, np.arange(Y.shape[1]), Extras(alphas=alphas, keep_alphas=True))
     return solving.solve(job, lambda share: None, run)
+
+
+def spread(alphas, rows, n_rows):
+    """The alphas after row i became rows[i] of `n_rows` rows."""
+    return sp.csr_array((alphas.data, rows[alphas.indices], alphas.indptr), shape=(alphas.shape[0], n_rows))
 
 
 def rows_of(n):
@@ -60,7 +65,7 @@ def test_a_resumed_lane_has_the_positives_and_then_the_other_rows_of_the_support
         assert (L.n_positive[b], L.position[b], L.cost[b]) == (own.sum(), b, 0.5 * (label + 1))
         assert ((L.positive >> b & 1) == own).all()
         assert (np.flatnonzero(L.member >> b & 1) == np.sort(rows)).all()
-        assert (L.phase[b], L.rounds[b]) == (dual_kernels.TO_SOLVE, 1)
+        assert (L.phase[b], L.rounds[b]) == (dual_kernels.TO_SOLVE, 2)
 
 
 def test_a_lane_without_room_asks_for_it():
@@ -100,12 +105,12 @@ def test_twins_have_the_alphas_of_their_twin():
     np.testing.assert_array_equal(alphas[[1]].toarray(), alphas[[5]].toarray())
 
 
-def test_a_fit_that_begins_at_its_own_solution_takes_one_round():
+def test_a_fit_that_begins_at_its_own_solution_takes_one_more_round():
     X, Y = text_like(2, n=900)
     _, record, alphas = solved(X, Y)
     _, again, _ = solved(X, Y, alphas)
     assert record.n_iter.mean() > 1.5
-    assert (again.n_iter == 1).mean() > 0.9
+    assert (again.n_iter == 2).mean() > 0.9
     assert (again.figures["gap"] <= 0.01).all()
 
 

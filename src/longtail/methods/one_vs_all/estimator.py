@@ -22,7 +22,7 @@ from longtail.methods.problem import Part
 from longtail.methods.updating import Change
 from longtail.models import LabelWeights
 
-HELD_OUT_TOL = 5.0  # multiple of `tol` for fits without held-out rows, whose weights are only used for calibration
+HELD_OUT_TOL = 10.0  # multiple of `tol` for fits without held-out rows, whose weights are only used for calibration
 SOLVERS = ("auto", "dual", "newton")
 
 

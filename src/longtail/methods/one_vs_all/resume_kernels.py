@@ -59,6 +59,6 @@ def resume(positives, earlier, labels, C, cursor, lanes):
             if resume_lane(b, own, earlier.rows[start:end], earlier.signed[start:end], lanes) != DONE:
                 return MORE_ROWS
             lanes.cost[b], lanes.position[b] = C * positives.weight[label], cursor[0]
-            lanes.rounds[b], lanes.phase[b] = 1, TO_SOLVE
+            lanes.rounds[b], lanes.phase[b] = 2, TO_SOLVE  # the earlier solution was the first round
             cursor[0] += 1
     return DONE
