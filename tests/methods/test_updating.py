@@ -245,10 +245,9 @@ def test_coupled_labels_stay_as_they_are_if_nothing_changed(method, whole):
 def test_an_update_visits_all_rows_less_often_than_a_fit(method, many):
     X, Y = many
     clf = coupled(method).fit(X[:1490], Y[:1490])
-    before = clf.model_
-    job = clf._job(
-        X, Y, np.arange(40), Extras(old=OldModel(before, clf.training_, np.arange(1500) >= 1490, np.zeros(40, bool)))
-    )
+    changed, everything = np.arange(1500) >= 1490, np.ones(40, bool)
+    old = OldModel(clf.model_, clf.training_, changed, everything, ~everything)
+    job = clf._job(X, Y, np.arange(40), Extras(old=old))
     if method == "mach":
         visits = [len(job.problem.data.rows_of(epoch)) for epoch in range(5)]
         assert visits == [10, 10, 10, 1500, 1500]
@@ -273,6 +272,28 @@ def test_mach_begins_again_if_its_buckets_cannot_be_used(many):
     names = softmax.classes_
     softmax.update(X, [[label] if i else sorted({label, names[0], names[1]}) for i, label in enumerate(one)])
     assert softmax.model_.buckets.link == "sigmoid"
+
+
+@pytest.mark.parametrize("n_buckets", [32, 64])
+def test_mach_trains_only_buckets_that_are_touched(n_buckets, many):
+    """Touched buckets get the weights of a fit, and all others keep theirs. 64 buckets are one for each label."""
+    X, Y = many
+    params = {"n_buckets": n_buckets, "n_repetitions": 3, "weights": "float32", "prune": 0.0, "n_jobs": 1}
+    clf = lt.Mach(**params).fit(X, Y[:, :39])
+    before = clf.model_.buckets
+    clf.update(X, Y, retire=[5])
+    left = Y.tolil()
+    left[:, 5] = 0
+    fresh = lt.Mach(**params).fit(X, sp.csr_array(left))
+    hashes, n = clf.model_.hashes, clf.model_.hashes.n_buckets
+    old, new, best = (each.matrix.toarray().reshape(X.shape[1] + 1, -1, each.n_buckets)
+                      for each in (before, clf.model_.buckets, fresh.model_.buckets))  # fmt: skip
+    for r in range(hashes.n_repetitions):
+        touched = np.unique(hashes.table[[5, 39], r])
+        others = np.setdiff1d(np.arange(n), touched)
+        np.testing.assert_array_equal(new[:, r, touched], best[:, r, touched])
+        np.testing.assert_array_equal(new[:, r, others], old[:, r, others])
+    assert not (clf.predict_topk(X, 39).labels == 5).any()
 
 
 def test_the_labels_of_mach_can_grow_while_each_has_a_bucket(many):

@@ -53,12 +53,14 @@ class OldModel:
     """The model that an update continues from, if the method trains labels together.
 
     changed : boolean, one per row of X: whether the row is new, or may have other labels than before
+    touched : boolean, one per label of the updated model: whether it is new or has other rows than before
     retired : boolean, one per label of the updated model
     """
 
     model: Model
     record: Training
     changed: np.ndarray
+    touched: np.ndarray
     retired: np.ndarray
 
     def weights(self) -> sp.csr_array:

@@ -268,7 +268,10 @@ class Updating:
         elif self._nothing_changed(change):
             return self.model_, self.training_, np.zeros_like(is_trained)
         else:
-            extras = Extras(old=OldModel(self.model_, self.training_, change.changed, change.retired))
+            newly_retired = change.retired.copy()
+            newly_retired[self._growth().retired] = False
+            touched = change.touched | newly_retired
+            extras = Extras(old=OldModel(self.model_, self.training_, change.changed, touched, change.retired))
         solved = solving.solve(self._job(X, change.Y, change.label_names, extras), progress)
         return solved.model, solved.record, is_trained
 

@@ -21,9 +21,10 @@ with sigmoids, ranges of buckets. The buckets of a softmax cannot be divided. Ea
 buckets, and the change needs the sum over all buckets of the repetition. Two threads would have to wait for each other
 twice per row, which takes about as long as the work itself.
 
-An update begins with the weights of the old model. The first epochs visit only the rows that changed, and the last
-LAST_EPOCHS visit all rows. The learning rates are those of the same epochs of a fit: large while new labels are
-learned, and small when the buckets of all labels are adjusted to them.
+An update that touches few buckets trains only these (touched.py). Any other update begins with the weights of the old
+model. The first epochs visit only the rows that changed, and the last LAST_EPOCHS visit all rows. The learning rates
+are those of the same epochs of a fit: large while new labels are learned, and small when the buckets of all labels are
+adjusted to them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from longtail.compiled import csr_pattern, frozen, row_parts
 from longtail.errors import InputError
 from longtail.hybrid import HybridRows, squares
 from longtail.methods.mach import softmax_kernels as kernels
+from longtail.methods.mach.touched import BucketTable
 from longtail.models.buckets import LinearBuckets
 from longtail.models.hashing import Hashes
 from longtail.parallel import Team
@@ -302,7 +304,9 @@ class RepetitionGroup:
     best_score : largest share of held-out rows whose best bucket was right; NaN without early stopping
     """
 
-    def __init__(self, data: DescentData, hashes: Hashes, repetitions: np.ndarray, n_threads: int = 1) -> None:
+    def __init__(
+        self, data: DescentData, hashes: Hashes | BucketTable, repetitions: np.ndarray, n_threads: int = 1
+    ) -> None:
         size = len(repetitions)
         self.data = data
         self.n_buckets = hashes.n_buckets
@@ -327,6 +331,15 @@ class RepetitionGroup:
                         codes[:, own + there.start : own + there.stop], step,
                         out=piece.weights.V[chunk, into : into + len(there)],
                     )  # fmt: skip
+
+    def take(self, other: RepetitionGroup, buckets: list[np.ndarray]) -> None:
+        """Replace some buckets of each repetition by the first ones of another group, which is given up."""
+        (piece,) = self.pieces
+        other._absorb_scales()
+        V = other._joined()
+        for r, own in enumerate(buckets):
+            first = r * other.n_buckets
+            piece.weights.V[:, r * self.n_buckets + own] = V[:, first : first + len(own)]
 
     @property
     def stopped(self) -> np.ndarray:

@@ -332,7 +332,7 @@ class Mach(ExtremeClassifier):
         too_many = hashes.is_identity and n_labels > self.n_buckets
         if too_many or not isinstance(buckets, LinearBuckets) or (buckets.link, buckets.bias) != (link, self.bias):
             return None
-        return OldBuckets(hashes.grown(n_labels), buckets, old.changed)
+        return OldBuckets(hashes.grown(n_labels), buckets, old.changed, old.touched)
 
     def _kept(self, X: Any, Y: sp.csr_array, link: str) -> Kept | None:
         """Return the last fit if a warm start continues from it, otherwise None."""

@@ -16,8 +16,9 @@ import scipy.sparse as sp
 
 from longtail.hybrid import HybridRows
 from longtail.methods.forecast import Forecast
-from longtail.methods.mach.descent import Descent, DescentData, RepetitionGroup
+from longtail.methods.mach.descent import LAST_EPOCHS, Descent, DescentData, RepetitionGroup
 from longtail.methods.mach.forecast import of_repetitions
+from longtail.methods.mach.touched import TouchedBuckets
 from longtail.methods.problem import Block, Part, Problem, Stack
 from longtail.models import HashedModel
 from longtail.models.buckets import Buckets, LinearBuckets
@@ -37,11 +38,12 @@ class Kept(NamedTuple):
 
 
 class OldBuckets(NamedTuple):
-    """The bucket classifiers that an update begins with, and which rows have changed since."""
+    """The bucket classifiers that an update begins with, and which rows and labels have changed since."""
 
     hashes: Hashes  # of all labels, new ones included
     buckets: LinearBuckets
     changed: np.ndarray
+    touched: np.ndarray
 
 
 class RepetitionProblem(Problem):
@@ -132,7 +134,7 @@ def n_groups(n_repetitions: int, n_buckets: int, columns_together: int = COLUMNS
 
 
 class MachProblem(RepetitionProblem):
-    """Canonical X and Y with the built-in base. An update begins with `old` buckets."""
+    """Canonical X and Y with the built-in base. An update continues from `old` buckets."""
 
     figures: ClassVar[Mapping[str, Any]] = {"best_iter": np.int32(0), "validation_score": np.float32(np.nan)}
 
@@ -148,12 +150,19 @@ class MachProblem(RepetitionProblem):
         old: OldBuckets | None = None,
     ) -> None:
         super().__init__(X, hashes, aggregate, kept)
-        self.first_buckets = None if old is None else old.buckets
+        self.old_buckets = None if old is None else old.buckets
+        self.touched = None
+        changed = None
         if old is not None:
             _ = old.buckets.matrix  # computed here, so that threads do not compute it again
+            changed = old.changed
+            touched = TouchedBuckets(hashes, old.touched)
+            if link == "sigmoid" and touched.share * descent.max_iter < LAST_EPOCHS:  # less work than to visit all rows
+                self.touched = touched
+                changed = None
         if isinstance(X, HybridRows) and (descent.early_stopping or old is not None):
             X = X.tocsr()  # held-out rows are scored, and old weights are loaded, in one matrix
-        self.data = DescentData(descent, X, Y, link, None if old is None else old.changed)
+        self.data = DescentData(descent, X, Y, link, changed)
         self.settings = {
             "n_buckets": hashes.n_buckets,
             "n_repetitions": hashes.n_repetitions,
@@ -167,15 +176,19 @@ class MachProblem(RepetitionProblem):
         return self.groups(n_groups(self.hashes.n_repetitions - self.first_new, self.hashes.n_buckets, together))
 
     def solve(self, block: Block, work: Work) -> Part:
-        group = RepetitionGroup(self.data, self.hashes, block.items, work.n_threads)
-        if self.first_buckets is not None:
-            group.begin_with(self.first_buckets, block.items)
+        if self.touched is None:
+            group = RepetitionGroup(self.data, self.hashes, block.items, work.n_threads)
+        else:
+            positions = np.arange(len(block.items))
+            group = RepetitionGroup(self.data, self.touched.table(block.items), positions, work.n_threads)
+        if self.old_buckets is not None and self.touched is None:
+            group.begin_with(self.old_buckets, block.items)
         with work.team() as team:
             group.fit(team, work.report)
         return Part(
             block.number,
             block.items,
-            arrays=self.arrays_of(group.packed()),
+            arrays=self.arrays_of(self._all_buckets(group, block).packed()),
             status=np.where(group.stopped, Status.EARLY_STOPPED, Status.COMPLETED).astype(np.uint8),
             n_iter=group.n_iter.astype(np.int32),
             figures={
@@ -183,6 +196,16 @@ class MachProblem(RepetitionProblem):
                 "validation_score": group.best_score.astype(np.float32),
             },
         )
+
+    def _all_buckets(self, group: RepetitionGroup, block: Block) -> RepetitionGroup:
+        """Return the trained group, or all buckets if only those that an update touches were trained."""
+        if self.touched is None:
+            return group
+        assert self.old_buckets is not None
+        whole = RepetitionGroup(self.data, self.hashes, block.items)
+        whole.begin_with(self.old_buckets, block.items)
+        whole.take(group, [self.touched.buckets[r] for r in block.items])
+        return whole
 
     def forecast(self, X: Any, Y: sp.csr_array, n_threads: int) -> Forecast:
         return of_repetitions(self, n_threads)
