@@ -152,7 +152,7 @@ MIN_ROWS = 200
 MAX_SHARE = 0.25  # the largest smaller problem
 SMALL_BYTES = 150  # per weight; enough for a problem so small that all of it was solved
 PACE = Range(0.7, 1.0, 1.5)  # mean time of a step of training, against the first steps
-TOUCHED = 0.7  # share of the allocated memory that is ever written
+TOUCHED = 0.6  # resident memory of a large problem, against what smaller ones allocate per weight
 WEIGHTS_DOUBT = 0.2
 
 
@@ -168,16 +168,20 @@ def of_coupled(problem: CoupledProblem, X: sp.csr_array, Y: sp.csr_array, n_thre
         n_rows *= 2
     if small is not None:
         small.solve(problem.blocks()[0], Work(n_threads))  # compiles
+    watch = Stopwatch()
+    with watch.lap():
+        settled = problem.settled(n_threads)
     begun = _Begun()
-    part = begun.solve(problem, n_threads)
-    watch = Stopwatch(begun.spent)
+    part = begun.solve(settled, n_threads)
+    watch.spent += begun.spent
     if part is not None:  # all of it was quick
         n_weights, sample = Range.around(len(part.arrays["W_data"]), 0.0), "all of the work"
         arrays = part.arrays
         working, pace = SMALL_BYTES * n_weights.likely, Range.around(1.0, TIMER)
     else:
-        sizes = _Sizes(problem, X, Y, n_threads, begun.seconds, watch)
-        n_weights, working, pace, arrays = sizes.n_weights, sizes.working_bytes, PACE, sizes.arrays
+        sizes = _Sizes(settled, X, Y, n_threads, begun.seconds, watch)
+        n_weights, working, arrays = sizes.n_weights, sizes.working_bytes, sizes.arrays
+        pace = PACE.times(problem.effort(begun.share))
         sample = f"the first {begun.share:.1%} of the work, and {sizes.n_pairs:,} of {Y.nnz:,} pairs of row and label"
     return Forecast(
         cpu_seconds=Range(*(begun.seconds * factor for factor in pace)),
@@ -207,22 +211,26 @@ class _Sizes:
         self.counts = np.bincount(Y.indices, minlength=Y.shape[1])
         self.order = np.argsort(-self.counts, kind="stable")[: np.count_nonzero(self.counts)]
         share = min(MAX_SHARE / 4, max(FIRST_LABELS / max(len(self.order), 1), MIN_ROWS / max(X.shape[0], 1)))
-        with watch.lap():
-            self.problem = problem.settled(n_threads)
-        memory = _Memory()
+        self.problem = problem
+        memory, found = _Memory(), list[float]()
         while True:
             with watch.lap():
                 used = allocated(lambda share=share: self._solve(share))  # type: ignore[misc]
             memory.add(int(self.weights.sum()), used)
+            found.append(self._all_weights())
             share *= 2
             if share > MAX_SHARE or (memory.is_known and not watch.has_time_for(2 * watch.laps[-1], seconds)):
                 break
-        likely = float(self.weights.sum()) * Y.nnz / max(self.n_pairs, 1)
-        if len(self.order) >= MIN_LABELS:
-            likely = weights_of_all(self.columns, self.weights, self.counts)
-        likely = min(likely, len(self.order) * (X.shape[1] + 1.0))
+        likely = float(np.mean(found[-2:]))
         self.n_weights = Range.around(likely, WEIGHTS_DOUBT)
         self.working_bytes = memory.of_weights(likely)
+
+    def _all_weights(self) -> float:
+        """The weights of all labels, from those of the last problem."""
+        found = float(self.weights.sum()) * self.Y.nnz / max(self.n_pairs, 1)
+        if len(self.order) >= MIN_LABELS:
+            found = weights_of_all(self.columns, self.weights, self.counts)
+        return float(min(found, len(self.order) * (self.X.shape[1] + 1.0)))
 
     def _solve(self, share: float) -> None:
         """Solve a smaller problem. Keep its labels, its weights, their number per label, and its number of pairs."""
@@ -261,7 +269,7 @@ class _Memory:
     """Working memory as a function of the weights: something for every feature, and something for every weight.
 
     The two largest problems determine both. In smaller ones, most of a table or list is empty. Arrays grow ahead of the
-    need, and take no memory where nothing is written: TOUCHED is what does.
+    need, and take no memory where nothing is written; and tables are fuller in large problems. TOUCHED is what remains.
     """
 
     weights: list[int] = field(default_factory=list)
@@ -297,7 +305,7 @@ class _Begun:
         self.clock, self.share = _process_clock(), share
         if self.first is None:
             self.first = share, self.spent
-        elif self.spent >= min(SAMPLE_SECONDS, max(MIN_SAMPLE_SECONDS, SAMPLE_SHARE * self.seconds)) / 3:
+        elif self.spent >= max(MIN_SAMPLE_SECONDS, min(SAMPLE_SECONDS, SAMPLE_SHARE * self.seconds) / 3):
             raise Stopped
 
     def solve(self, problem: CoupledProblem, n_threads: int) -> Part | None:

@@ -195,6 +195,13 @@ class CoupledProblem(Problem):
         """Return the same problem after the choices that training makes first. They are made on fewer rows here."""
         return self
 
+    def effort(self, share: float) -> float:
+        """Return the time of all work divided by what it would be at the pace of the first `share` of the work.
+
+        The work is that of the `settled` problem. What it leaves out is counted here.
+        """
+        return 1.0
+
     @abstractmethod
     def like(self, X: sp.csr_array, Y: sp.csr_array) -> Self:
         """Return the same problem on other rows and labels, with the same number of passes."""

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import longtail as lt
-from longtail.methods.pd_sparse.problem import PDSparseProblem, pairs_to_try
+from longtail.methods.pd_sparse.problem import LATER_PASS, POST_PASS, PDSparseProblem, pairs_to_try
+from longtail.methods.pd_sparse.stages import STAGES
 from longtail.parallel import Work
 from tests.methods.mach.test_problem import solved, through_disk
 from tests.methods.one_vs_all.problems import text_like
@@ -54,6 +55,25 @@ def test_settings_are_plain_values_of_resolved_parameters():
 def test_a_plan_chooses_a_pair_quickly_even_if_training_compares_them_in_full():
     settled = problem(C=(1e-4, 5.0), path="full", max_iter=50).settled(1)
     assert settled.parameters.C == [5.0]
+    assert settled.pairs == [(5.0, 0.1)]
+
+
+def test_the_effort_of_a_plan_counts_the_passes_that_training_does():
+    """Visits of the passes in the record, each with the time that plans assume, against the planned visits."""
+    whole = problem(C=[1, 10], max_iter=4, tol=0.0, n_iter_no_change=9, validation_fraction=0.2)
+    figures = whole.solve(whole.blocks()[0], Work()).figures
+    stages, rows = figures["pass_stage"], figures["pass_rows"]
+    first = np.flatnonzero(np.append(True, np.diff(stages) > 0) | (np.append(0, np.diff(figures["pass_C"])) != 0))
+    price = np.full(len(rows), LATER_PASS)
+    price[first] = 1.0
+    price[stages == STAGES.index("post-solve")] = POST_PASS
+    planned = 4 * 2 * (len(whole.training) + len(whole.held_out.rows))  # the refit starts at zero
+    real = (price * rows)[stages != STAGES.index("post-solve")].sum() + 1.5 * POST_PASS * rows[-1]
+    n_refits = (stages == STAGES.index("refit")).sum()
+    missing = LATER_PASS * (4 - n_refits) * rows.max()  # passes of the refit that training found needless
+    assert whole.effort(1.0) == pytest.approx((real + missing) / planned, rel=0.02)
+    assert whole.effort(0.001) < whole.effort(0.01) < whole.effort(1.0)  # the first visits are slow
+    assert problem(early_stopping=False).effort(0.5) == 1.0
 
 
 def test_held_out_rows_have_a_loss_and_are_not_trained_on():

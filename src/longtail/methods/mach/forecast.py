@@ -53,8 +53,11 @@ def of_repetitions(problem: MachProblem, n_threads: int) -> Forecast:
     thread_bytes = allocated(block_bytes)
     with Team(at_once) as team:
         groups = [RepetitionGroup(data, hashes, block.items, each) for block in blocks[:at_once]]
-        for piece in (piece for group in groups for piece in group.pieces):
-            piece.weights.V.fill(0)  # the first use of a page takes longer than the work
+        first_use = Stopwatch()  # the first use of a page of memory takes longer than the work
+        for group in groups:
+            with first_use.lap():
+                for piece in group.pieces:
+                    piece.weights.V.fill(0)
         team.run(lambda group: train(group, 0, min(FIRST_ROWS, len(order))), groups)
         done, n_rows, seconds, timed = 0, FIRST_ROWS, 0.0, 0
         while True:
@@ -74,7 +77,7 @@ def of_repetitions(problem: MachProblem, n_threads: int) -> Forecast:
     )
     model = Range(*(min(value, dense) for value in model)).plus(hashes.table.nbytes)
     return Forecast(
-        cpu_seconds=Range.around(seconds, 2 * TIMER),
+        cpu_seconds=Range.around(seconds + len(blocks) * min(first_use.laps), 2 * TIMER),
         busy_threads=min(n_threads, at_once * _n_pieces(problem, each)),
         model_bytes=model,
         thread_bytes=thread_bytes,

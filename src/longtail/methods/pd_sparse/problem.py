@@ -20,7 +20,13 @@ from longtail.methods.forecast import SAMPLE_SHARE
 from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.stage_options import PROBE_PASSES, PROBE_ROWS, PathStage, PostSolve
-from longtail.methods.pd_sparse.stages import StagedTraining, ValidationRows, pass_figures
+from longtail.methods.pd_sparse.stages import (
+    StagedTraining,
+    ValidationRows,
+    pass_figures,
+    planned_visits,
+    refits_from_zero,
+)
 from longtail.methods.problem import Block, CoupledProblem, OldModel, Part
 from longtail.parallel import Team, Work
 
@@ -29,6 +35,8 @@ AUTO_LAM = 0.02  # lam="auto" is this times C
 MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows are too noisy, and more hardly change the choices
 MIN_PASSES, MAX_PASSES = 4, 100
 MIN_PROBE = 500  # rows on which a plan compares the pairs of C and lam
+LATER_PASS, POST_PASS = 0.8, 0.4  # time of a visit, against a visit of the first pass, for plans
+FILLING = 0.12  # power by which the mean time of the first visits falls
 VISITS = 40_000  # total number of rows to process with max_iter=None
 
 
@@ -106,7 +114,35 @@ class PDSparseProblem(CoupledProblem):
             C, lam = training.best_pair(self.pairs, sample, PathStage(n_rows, passes))
         same = copy(self)
         same.parameters = self.parameters._replace(C=[C], lam=[lam])
+        same.pairs = [(C, lam)]
         return same
+
+    def effort(self, share: float) -> float:
+        """Return the time of all passes divided by that of the planned visits at the pace of the first ones.
+
+        A visit in a later pass takes LATER_PASS times as long as in the first, because most labels are active already,
+        and a visit of a post-solve POST_PASS times. Of two post-solves, the second is done in about half of the cases.
+        Within the first pass, visits become faster while tables fill: their mean time falls with a power of their
+        number.
+        """
+        how, n, n_held_out = self.parameters, len(self.training) + len(self.held_out.rows), len(self.held_out.rows)
+        from_zero = how.refit and refits_from_zero(n, n_held_out)
+        n_sample = min(how.path.rows or n, len(self.training))
+        planned = planned_visits(n, n_sample, 1, how.path, self.max_iter, from_zero=from_zero)
+        if not self.held_out or how.repeat is not None or not planned:
+            return 1.0
+
+        def passes(count: int) -> float:
+            return 1.0 + LATER_PASS * (count - 1)
+
+        work = passes(how.path.passes or self.max_iter) * len(self.pairs) * n_sample if len(self.pairs) > 1 else 0.0
+        work += passes(max(1, self.max_iter - (how.refit and not from_zero))) * len(self.training)
+        if how.refit:
+            work += (passes(self.max_iter) if from_zero else LATER_PASS) * n
+        if how.post_solve.when != "never":
+            work += 1.5 * POST_PASS * how.post_solve.passes * n
+        visited = min(1.0, max(share * planned, 1.0) / len(self.training))
+        return float(visited**FILLING * work / planned)
 
     def like(self, X: sp.csr_array, Y: sp.csr_array) -> PDSparseProblem:
         return PDSparseProblem(X, Y, self.parameters._replace(max_iter=self.max_iter))

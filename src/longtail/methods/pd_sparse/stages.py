@@ -100,6 +100,17 @@ class ValidationRows:
         return float(curve[0] if one_label_per_row(self.Y) else curve[: self.depth : 2].mean())
 
 
+def refits_from_zero(n_rows: int, n_held_out: int) -> bool:
+    """Whether the refit starts at zero, because many rows were held out."""
+    return n_held_out > REFIT_SHARE * n_rows
+
+
+def planned_visits(n_rows: int, n_sample: int, n_pairs: int, path: PathStage, max_iter: int, *, from_zero: bool) -> int:
+    """The visits of rows that progress is measured by: all passes of path, training and refit, without post-solves."""
+    path_visits = (path.passes or max_iter) * n_pairs * n_sample if n_pairs > 1 else 0
+    return path_visits + max_iter * (1 + from_zero) * n_rows
+
+
 class StagedTraining:
     """Training by stages. `history` lists the passes; `status` tells how the stage "train" ended."""
 
@@ -133,11 +144,10 @@ class StagedTraining:
     def run(self, pairs: Sequence[tuple[float, float]], path: PathStage, *, post_solve: PostSolve, refit: bool) -> None:
         """Train with the best of the pairs (C, lam). The solver then holds the final weights."""
         n_rows = len(self.training) + len(self.held_out.rows)
-        from_zero = refit and len(self.held_out.rows) > REFIT_SHARE * n_rows  # whether the refit starts at zero
+        from_zero = refit and refits_from_zero(n_rows, len(self.held_out.rows))
         sample = self.solver.rng.permutation(self.training)[: path.rows]
         self._continue(self.work.saved())
-        path_visits = (path.passes or self.max_iter) * len(pairs) * len(sample) if len(pairs) > 1 else 0
-        self.planned = path_visits + self.max_iter * (1 + from_zero) * n_rows
+        self.planned = planned_visits(n_rows, len(sample), len(pairs), path, self.max_iter, from_zero=from_zero)
         pair = self.best_pair(pairs, sample, path) if len(pairs) > 1 else pairs[0]
         self.solver.start(*pair)
         if not self.held_out:
