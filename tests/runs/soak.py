@@ -53,7 +53,7 @@ class Soak:
         self.lost = 0
 
     def tell(self, part: str, **counts: object) -> None:
-        print(f"{part:<34}" + ", ".join(f"{name}: {count}" for name, count in counts.items()), flush=True)
+        print(f"{part:<36}" + ", ".join(f"{name}: {count}" for name, count in counts.items()), flush=True)
 
     def check(self, clf, kind: str) -> bool:
         """Whether the model is the one of an uninterrupted fit."""
@@ -117,7 +117,7 @@ class Soak:
             at_once += most > 1
 
             def shoot(over=over, hits=hits, sort=sort, most=most) -> None:
-                while not over.wait(self.random.uniform(0.5, 4.0)) and len(hits) < 3:
+                while not over.wait(self.random.uniform(0.1, 2.0)) and len(hits) < 3:
                     for child in multiprocessing.active_children()[:most]:
                         os.kill(child.pid, sort)
                         hits.append(sort)
@@ -259,12 +259,10 @@ class _Enough(Exception):  # noqa: N818
 
 
 def _stopped(kind: str, run: Path) -> None:
-    """A run that is stopped after some of its work."""
-    seen: list[float] = []
+    """A run that is stopped when it has kept the first part or state."""
 
     def stop(share: float) -> None:
-        seen.append(share)
-        if len(seen) > 4:
+        if any((run / "parts").glob("*.part")) or any((run / "parts").glob("*.state")):
             raise _Enough
 
     with contextlib.suppress(_Enough):

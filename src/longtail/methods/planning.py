@@ -277,7 +277,7 @@ class Planning:
     def plan(self, X: Any, y: Any = None, *, text_features: TextFeatures | None = None) -> Plan:
         """Return what `fit` will take: time, peak memory and size of the model, each with a range.
 
-        A small sample of the work is solved and timed: at most about 3 % of it (or half a second), and at most about 10
+        A small sample of the work is solved and timed: at most about 3 % of it (or some seconds), and at most about 10
         seconds. The arguments are those of `fit`. The estimator is not changed.
 
         Examples
