@@ -35,8 +35,8 @@ AUTO_LAM = 0.02  # lam="auto" is this times C
 MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows are too noisy, and more hardly change the choices
 MIN_PASSES, MAX_PASSES = 4, 100
 MIN_PROBE = 500  # rows on which a plan compares the pairs of C and lam
-LATER_PASS, POST_PASS = 0.8, 0.4  # time of a visit, against a visit of the first pass, for plans
-FILLING = 0.12  # power by which the mean time of the first visits falls
+LATER_PASS, POST_PASS = 0.9, 0.45  # time of a visit, against a visit of the first pass, for plans
+FILLING = 0.08  # power by which the mean time of the first visits falls
 VISITS = 40_000  # total number of rows to process with max_iter=None
 
 
