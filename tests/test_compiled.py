@@ -38,6 +38,16 @@ def test_a_missing_cache_is_told_once(monkeypatch):
         compiled.kernel(double)
 
 
+def sum_of_ones(n):
+    return np.ones(n).sum()
+
+
+def test_a_borrowing_kernel_makes_no_arrays():
+    assert compiled.borrowing_kernel(double)(3) == 6
+    with pytest.raises(numba.core.errors.NumbaError, match="returning of array"):
+        compiled.borrowing_kernel(sum_of_ones)(3)
+
+
 DISTURBED = """
     from numba.core.codegen import JITCodeLibrary
 

@@ -47,8 +47,8 @@ MAY_IMPORT = {
     "words": set(),
 }
 FREE = {"cli", "__init__", "__main__"}
-DECORATORS = {"kernel", "reordering_kernel"}
-EVERYWHERE = {"larger", "smaller"}  # intrinsics of compiled.py
+DECORATORS = {"kernel", "reordering_kernel", "borrowing_kernel"}
+EVERYWHERE = {"larger", "smaller", "as_element", "as_float"}  # intrinsics of compiled.py
 UNSAFE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle", "torch"}
 
 

@@ -95,6 +95,15 @@ def reordering_kernel(function: Callable[..., Any]) -> Kernel:
     return Kernel(function, fastmath={"reassoc", "contract", "nsz"})
 
 
+def borrowing_kernel(function: Callable[..., Any]) -> Kernel:
+    """Mark a kernel that only reads and writes the elements of arrays that it is given.
+
+    Numba then counts no references to arrays, and compiles it faster. The kernel cannot make arrays, return one, or
+    copy one by a slice.
+    """
+    return Kernel(function, _nrt=False)
+
+
 class Intrinsic:
     """A function that writes code in LLVM's language, for kernels of its file; Numba's `intrinsic`."""
 
@@ -142,6 +151,30 @@ def _chosen(kind: Any, comparison: str) -> Any:
         return builder.select(better, b, a)
 
     return kind(kind, kind), generate
+
+
+@intrinsic
+def as_element(typing_context: Any, array: Any, value: Any) -> Any:
+    """A float32 as an element of the array: the bits of a half-precision number (uint16), or itself."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if array.dtype != types.uint16:
+            return args[1]
+        return builder.bitcast(builder.fptrunc(args[1], ir.HalfType()), ir.IntType(16))
+
+    return array.dtype(array, types.float32), generate
+
+
+@intrinsic
+def as_float(typing_context: Any, element: Any) -> Any:
+    """An element that `as_element` made, as float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if element != types.uint16:
+            return args[0]
+        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(element), generate
 
 
 class _Later:

@@ -22,6 +22,7 @@ from longtail.models.index import width_of
 HALF, EIGHT_BIT = "half", "8-bit"
 LARGEST_CODE = 127
 LARGEST_GAP = 255
+WEIGHTS_AT_ONCE = 1 << 19  # that are packed together; packing takes some 80 bytes for each of them
 COLUMN_SHARE = 6  # a feature with weights for more than L / COLUMN_SHARE labels gets a column
 SMALLEST_STEP = 1e-37  # smaller weights vanish in 8 bits; smaller steps would underflow
 
@@ -61,8 +62,11 @@ class CompactWeights(NamedTuple):
             own = slice(int(W.ends[j]), int(W.ends[j + 1]))
             column[W.labels[own]] = _coded(W.weights[own], steps[j] if len(steps) else None)
         in_list = column_of == len(features)
-        pieces = [_packed(W, counts, in_list, steps, block, form) for block in _blocks(W.ends, n_features)]
-        weights, gaps, lengths = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+        pieces: tuple[list[np.ndarray], ...] = ([], [], [])
+        for block in _blocks(W.ends, n_features):
+            for joined, piece in zip(pieces, _packed(W, counts, in_list, steps, block, form), strict=True):
+                joined.append(piece)
+        weights, gaps, lengths = map(_joined, pieces)
         bias_weights = np.zeros(n_labels if len(W.ends) > n_features + 1 else 0, np.float32)
         if len(bias_weights):
             own = slice(int(W.ends[n_features]), None)
@@ -161,6 +165,13 @@ def half_bytes(counts: np.ndarray, n_labels: int) -> float:
     return float(entry * (listed.sum() + fillers.sum()) + columns + 12 * len(counts) + 4 * n_labels)
 
 
+def _joined(pieces: list[np.ndarray]) -> np.ndarray:
+    """The pieces one after another. They are dropped, so that not all arrays are held twice."""
+    whole = np.concatenate(pieces)
+    pieces.clear()
+    return whole
+
+
 def is_half(W: ByFeature, n_features: int) -> bool:
     """Whether half precision holds all weights exactly, those of the bias excepted."""
     end = int(W.ends[n_features])
@@ -207,7 +218,7 @@ def _blocks(ends: np.ndarray, n_features: int) -> Iterator[range]:
     """Ranges of features with a bounded number of weights, or one feature. There is at least one range."""
     start = 0
     while True:
-        most = int(ends[start]) + ENTRIES_AT_ONCE
+        most = int(ends[start]) + WEIGHTS_AT_ONCE
         stop = int(np.searchsorted(ends[: n_features + 1], most, side="right")) - 1
         stop = min(n_features, max(stop, start + 1))
         yield range(start, stop)

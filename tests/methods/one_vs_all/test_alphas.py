@@ -59,13 +59,15 @@ def test_a_resumed_lane_has_the_positives_and_then_the_other_rows_of_the_support
         expected = np.zeros(n)
         entries = signed[[label]].toarray().ravel()
         expected = np.maximum(np.where(own, entries, -entries), 0)
-        rows = L.rows[L.first[b] :][: L.n_rows[b]]
+        rows = L.rows[L.each["start"][b] :][: L.each["n_rows"][b]]
         assert rows.tolist() == [*np.flatnonzero(own), *np.flatnonzero(~own & (entries != 0))]
-        np.testing.assert_array_equal(L.alpha[L.first[b] :][: L.n_rows[b]], expected[rows].astype(np.float32))
-        assert (L.n_positive[b], L.position[b], L.cost[b]) == (own.sum(), b, 0.5 * (label + 1))
+        np.testing.assert_array_equal(
+            L.alpha[L.each["start"][b] :][: L.each["n_rows"][b]], expected[rows].astype(np.float32)
+        )
+        assert (L.each["n_positive"][b], L.each["position"][b], L.each["cost"][b]) == (own.sum(), b, 0.5 * (label + 1))
         assert ((L.positive >> b & 1) == own).all()
         assert (np.flatnonzero(L.member >> b & 1) == np.sort(rows)).all()
-        assert (L.phase[b], L.rounds[b]) == (dual_kernels.TO_SOLVE, 2)
+        assert (L.each["phase"][b], L.each["rounds"][b]) == (dual_kernels.TO_SOLVE, 2)
 
 
 def test_a_lane_without_room_asks_for_it():
@@ -76,7 +78,7 @@ def test_a_lane_without_room_asks_for_it():
     assert resume_kernels.resume(*arguments, space.lanes) == dual_kernels.MORE_ROWS
     space.grow(dual_kernels.MORE_ROWS)
     assert resume_kernels.resume(*arguments, space.lanes) == dual_kernels.DONE
-    assert space.lanes.n_rows[0] == 3000
+    assert space.lanes.each["n_rows"][0] == 3000
 
 
 def test_the_codes_of_both_files_agree():

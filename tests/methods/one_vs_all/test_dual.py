@@ -122,11 +122,11 @@ def first_rows(start, X, Y, label):
     rows = first_rows_of_block(problem.X, problem.rare_features, problem.positives, label)
     dual_kernels.prepare(
         problem.X, problem.positives, problem.parent, label, problem.first, rows, rule, space.cursor, space.lanes,
-        space.scratch, space.out,
+        space.scratch, space.room,
     )  # fmt: skip
-    verify_kernels.verify(problem.X, problem.first.base, space.lanes, space.scratch.values, None)
+    verify_kernels.verify(problem.X, problem.first.base, space.lanes, space.pass_scratch, None)
     settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
-    return space.lanes.rows[: space.lanes.n_rows[0]]
+    return space.lanes.rows[: space.lanes.each["n_rows"][0]]
 
 
 def test_first_rows_are_those_that_the_starts_weights_score_highest():

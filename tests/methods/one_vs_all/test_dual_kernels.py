@@ -39,7 +39,7 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, form, panel_type, ahead):
     rows, columns = samples(in_form(X, form), 1.0)
     base = rng.normal(size=n).astype(np.float32)
     space = lanes.DualSpace(rows, 1, panel_type)
-    space.lanes.need[:] = 40
+    space.lanes.each["need"][:] = 40
     space.grow(dual_kernels.MORE_ROWS)
     L = space.lanes
     as_floats(L.panel)[1:] = rng.normal(size=(rows.n_sparse, LABEL_LANES))
@@ -47,27 +47,29 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, form, panel_type, ahead):
     L.line_of[:] = rng.permutation(rows.n_sparse + 1)[: rows.n_sparse]  # some may point to line 0, which is zero
     L.factor[:], L.offset[:] = rng.normal(size=LABEL_LANES), rng.normal(size=LABEL_LANES)
     L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LABEL_LANES)
-    L.want[:] = rng.integers(1, 3 if tiny_room else 40, size=LABEL_LANES)
+    L.each["want"][:] = rng.integers(1, 3 if tiny_room else 40, size=LABEL_LANES)
     L.positive[:] = rng.integers(0, 2**32, size=n)
     L.member[:] = rng.integers(0, 2**32, size=n)
     tau = L.tau.copy()
-    verify_kernels.verify(rows, base, L, space.scratch.values, ahead)
+    verify_kernels.verify(rows, base, L, space.pass_scratch, ahead)
 
     weights = np.concatenate([as_floats(L.panel)[L.line_of].astype(float), L.dense_panel])
     z = X.toarray()[:, columns[:d]].astype(float) @ weights + np.outer(base, L.factor) + L.offset
     bit = (L.positive[:, None] >> np.arange(LABEL_LANES)) & 1
     slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
-    np.testing.assert_allclose(L.loss, (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(L.each["loss"], (np.where(bit, 0, slack) ** 2).sum(0), rtol=1e-4, atol=1e-4)
     outside = ((L.member[:, None] >> np.arange(LABEL_LANES)) & 1) == 0
     for b in range(LABEL_LANES):
         eligible = np.flatnonzero(outside[:, b] & (slack[:, b] > tau[b] + 1e-5))
-        found = L.found[2 * L.first[b] :][: L.n_found[b]]
+        found = L.found[2 * L.each["start"][b] :][: L.each["n_found"][b]]
         assert len(set(found.tolist())) == len(found)
-        assert len(found) >= min(len(eligible), L.want[b])
-        assert len(found) <= L.want[b]
+        assert len(found) >= min(len(eligible), L.each["want"][b])
+        assert len(found) <= L.each["want"][b]
         assert outside[found, b].all()
-        np.testing.assert_allclose(L.found_slack[2 * L.first[b] :][: len(found)], slack[found, b], rtol=1e-4, atol=1e-4)
-        best = np.sort(slack[eligible, b])[::-1][: L.want[b]]
+        np.testing.assert_allclose(
+            L.found_slack[2 * L.each["start"][b] :][: len(found)], slack[found, b], rtol=1e-4, atol=1e-4
+        )
+        best = np.sort(slack[eligible, b])[::-1][: L.each["want"][b]]
         np.testing.assert_allclose(np.sort(slack[found, b])[::-1][: len(best)], best, rtol=1e-4, atol=1e-4)
 
 
@@ -113,8 +115,8 @@ def lane_with(X, y, cost, panel_type=FULL):
     space, n = lanes.DualSpace(rows, 1, panel_type), X.shape[0]
     L = space.lanes
     L.rows[:n] = np.argsort(-y, kind="stable")
-    L.n_rows[0], L.n_positive[0] = n, (y > 0).sum()
-    L.cost[0] = cost
+    L.each["n_rows"][0], L.each["n_positive"][0] = n, (y > 0).sum()
+    L.each["cost"][0] = cost
     return rows, space
 
 
@@ -128,26 +130,53 @@ def test_descend_reaches_the_optimum_of_the_working_set(C, form):
     L, s = space.lanes, space.scratch
     count = dual_kernels.gather(rows, L.rows, 60, s)
     w = np.zeros(count, np.float32)
-    dual_kernels.descend(0, rows, C, 1e-6, L, s, w)
+    dual_kernels.descend(L.each[0], rows, L.rows, L.alpha, C, 1e-6, s, w)
     order, alpha = L.rows[:60], L.alpha[:60]
     cost, A = np.where(y > 0, 3 * C, C), ref.augmented(X, 1.0)
     full = np.zeros(A.shape[1])
-    full[columns[s.features[:count]]], full[-1] = w, L.bias_weight[0]
+    full[columns[s.features[:count]]], full[-1] = w, L.each["bias_weight"][0]
     full[columns[rows.n_sparse : -1]] = s.w_dense
     np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)  # w = sum alpha y x
     expected = alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost[order])).sum()
-    assert L.dual[0] == pytest.approx(expected, rel=1e-4)
+    assert L.each["dual"][0] == pytest.approx(expected, rel=1e-4)
     slack = np.maximum(0, 1 - A @ full)[y > 0]
-    loss = dual_kernels.positive_loss(0, rows, L, s, w)
+    loss = dual_kernels.positive_loss(L.each[0], rows, L.rows, s, w)
     assert loss == pytest.approx((slack**2).sum(), rel=1e-3, abs=1e-6)
     best = ref.optimum("squared_hinge", A, y, cost)
-    assert L.dual[0] == pytest.approx(best, rel=1e-4)
+    assert L.each["dual"][0] == pytest.approx(best, rel=1e-4)
     assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)
     again, dense_weights = np.zeros(count, np.float32), s.w_dense.copy()
     s.w_dense[:] = 0
-    dual_kernels.descend(0, rows, C, 1e-6, L, s, again)  # from the solution
+    dual_kernels.descend(L.each[0], rows, L.rows, L.alpha, C, 1e-6, s, again)  # from the solution
     np.testing.assert_allclose(again, w, atol=1e-3)
     np.testing.assert_allclose(s.w_dense, dense_weights, atol=1e-3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n_positive", [0, 7, 60])
+def test_the_even_start_is_the_best_multiple_of_two_alphas(form, n_positive):
+    X, _ = text_like(8, n=60)
+    y = np.where(np.arange(60) < n_positive, 1.0, -1.0)
+    rows, space = lane_with(in_form(X, form), y, 3.0)
+    _, columns = samples(in_form(X, form), 1.0)
+    L, s = space.lanes, space.scratch
+    count = dual_kernels.gather(rows, L.rows, 60, s)
+    w = np.zeros(count, np.float32)
+    D, bias_weight = dual_kernels.even_start(L.each[0], rows, L.rows, L.alpha, 1 / 6, 1 / 2, s, w)
+    order, alpha, A = L.rows[:60], L.alpha[:60], ref.augmented(X, 1.0)
+    assert len(set(alpha[:n_positive])) <= 1
+    assert len(set(alpha[n_positive:])) <= 1
+    full = np.zeros(A.shape[1])
+    full[columns[s.features[:count]]], full[-1] = w, bias_weight
+    full[columns[rows.n_sparse : -1]] = s.w_dense
+    np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)
+
+    def dual(size):
+        v = size * alpha
+        return v.sum() - 0.5 * size**2 * full @ full - (v**2 / (4 * np.where(y[order] > 0, 3.0, 1.0))).sum()
+
+    assert dual(1.0) == pytest.approx(D, rel=1e-5)
+    assert dual(1.0) > max(dual(0.99), dual(1.01), 0.0)
 
 
 @given(st.integers(0, 1000))
@@ -231,14 +260,14 @@ def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type, f
     _, column_of = samples(in_form(X, form), 1.0)
     L = space.lanes
     L.positive[y > 0] = 1
-    L.rounds[0], L.phase[0] = 1, dual_kernels.TO_SOLVE
+    L.each["rounds"][0], L.each["phase"][0] = 1, dual_kernels.TO_SOLVE
     dual_kernels.solve_lane(0, rows, lanes.DualRule(1.0, 0.01, 0.05), L, space.scratch)
     L.member[:], L.tau[1:] = 1, np.inf
-    verify_kernels.verify(rows, np.zeros(60, np.float32), L, space.scratch.values, None)
-    w = np.concatenate([as_floats(L.panel)[L.line_of, 0].astype(float), L.dense_panel[:, 0], L.bias_weight[:1]])
-    P = 0.5 * L.norm[0] + L.loss[0] + 3.0 * L.positive_loss[0]
+    verify_kernels.verify(rows, np.zeros(60, np.float32), L, space.pass_scratch, None)
+    w = np.concatenate([as_floats(L.panel)[L.line_of, 0].astype(float), L.dense_panel[:, 0], L.each["bias_weight"][:1]])
+    P = 0.5 * L.each["norm"][0] + L.each["loss"][0] + 3.0 * L.each["positive_loss"][0]
     A, cost = ref.augmented(X, 1.0)[:, column_of], np.where(y > 0, 3.0, 1.0)
-    assert L.norm[0] == pytest.approx(w @ w, rel=1e-6)
+    assert L.each["norm"][0] == pytest.approx(w @ w, rel=1e-6)
     objective = ref.objective("squared_hinge", A, y, cost, w)
     assert objective == pytest.approx(P, rel=1e-6)
 
@@ -278,33 +307,43 @@ def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow(panel_typ
     y = signs(Y, 2)
     rows, space = lane_with(in_form(X, form), y, 1.0, panel_type)
     rule, L = lanes.DualRule(1.0, 0.01, 0.05), space.lanes
-    L.n_rows[0] = 40
+    L.each["n_rows"][0] = 40
     L.member[L.rows[:40]] = 1
     L.positive[y > 0] = 1
-    L.rounds[0], L.position[0], L.phase[0] = 1, 0, dual_kernels.TO_SOLVE
+    L.each["rounds"][0], L.each["position"][0], L.each["phase"][0] = 1, 0, dual_kernels.TO_SOLVE
     assert dual_kernels.solve_lane(0, rows, rule, L, space.scratch) == dual_kernels.DONE
-    assert L.phase[0] == dual_kernels.TO_CHECK
+    assert L.each["phase"][0] == dual_kernels.TO_CHECK
     weights = np.concatenate([as_floats(L.panel)[L.line_of, 0].astype(np.float32), L.dense_panel[:, 0]])
 
-    L.loss[0] = 1e6  # far from solved
-    L.n_found[0] = 2
+    L.each["loss"][0] = 1e6  # far from solved
+    L.each["n_found"][0] = 2
     L.found[:2] = L.rows[40:42]
+    n_positive = (y > 0).sum()
+    stay = (L.alpha[:40] > 0) | (np.arange(40) < n_positive)  # other negatives leave
+    assert stay.sum() < 40
+    expected, n_rows = [*L.rows[:40][stay], *L.found[:2]], stay.sum() + 2
+    alphas = [*L.alpha[:40][stay], 0, 0]
     settle_kernels.settle(rule, space.cursor, L, space.out)
-    assert (L.phase[0], L.rounds[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.TO_SOLVE, 2, 42, 0)
-    assert L.alpha[40:42].tolist() == [0, 0]
-    assert L.member[L.rows[:42]].all()
+    assert L.each[["phase", "rounds", "n_rows"]][0].tolist() == (dual_kernels.TO_SOLVE, 2, n_rows)
+    assert space.cursor[1] == 0
+    assert L.rows[:n_rows].tolist() == expected
+    assert L.alpha[:n_rows].tolist() == alphas
+    assert np.flatnonzero(L.member).tolist() == sorted(expected)
+    settle_kernels.grow_lane(0, L)  # later no row leaves
+    assert L.rows[:n_rows].tolist() == expected
+    L.each["n_rows"][0], L.each["rounds"][0] = n_rows, 2
 
-    L.phase[0] = dual_kernels.TO_CHECK
-    L.loss[0] = L.dual[0] - 0.5 * L.norm[0] - L.positive_loss[0]  # P = D
-    active = (L.alpha[:42] > 0).sum()
+    L.each["phase"][0] = dual_kernels.TO_CHECK
+    L.each["loss"][0] = L.each["dual"][0] - 0.5 * L.each["norm"][0] - L.each["positive_loss"][0]  # P = D
+    active = (L.alpha[:n_rows] > 0).sum()
     settle_kernels.settle(rule, space.cursor, L, space.out)
-    assert (L.phase[0], L.n_rows[0], space.cursor[1]) == (dual_kernels.EMPTY, 0, 1)
+    assert (L.each["phase"][0], L.each["n_rows"][0], space.cursor[1]) == (dual_kernels.EMPTY, 0, 1)
     assert not L.member.any()
-    assert not L.positive[L.rows[:42]].any()
+    assert not L.positive[L.rows[:n_rows]].any()
     written = np.zeros(X.shape[1] + 1)
     written[space.out.indices[: space.out.ends[1]]] = space.out.data[: space.out.ends[1]]
-    expected = np.append(weights, L.bias_weight[0])
+    expected = np.append(weights, L.each["bias_weight"][0])
     np.testing.assert_allclose(written, np.where(np.abs(expected) < 0.05, 0, expected))
     assert space.out.status[0] == settle_kernels.SOLVED
     assert space.out.n_iter[0] == 2
-    np.testing.assert_allclose(space.out.figures[0], [L.dual[0], 1e-6, np.nan, active], rtol=1e-6)
+    np.testing.assert_allclose(space.out.figures[0], [L.each["dual"][0], 1e-6, np.nan, active], rtol=1e-6)

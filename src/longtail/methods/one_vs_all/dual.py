@@ -90,12 +90,16 @@ def _solve_in_lanes(
     labels = frozen(ordered, np.uint64)
     space = DualSpace(X, len(labels), panel_type, keeps_alphas=problem.kept_samples is not None)
     rule = DualRule(problem.C, problem.tol, problem.prune)
-    rows = first_rows(X, problem.rare_features, problem.positives, labels, _has_alphas(ordered, earlier))
+    resumed = _has_alphas(ordered, earlier)
+    n_resumed = np.count_nonzero(resumed)
+    rows = first_rows(X, problem.rare_features, problem.positives, labels, resumed)
     ahead = fetch_ahead(X.n_sparse)
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
-        if resume_kernels.resume(problem.positives, earlier, labels, rule.C, space.cursor, space.lanes) != kernels.DONE:
+        if space.cursor[0] < n_resumed and (
+            resume_kernels.resume(problem.positives, earlier, labels, rule.C, space.cursor, space.lanes) != kernels.DONE
+        ):
             space.grow(kernels.MORE_ROWS)
             continue
         ended = kernels.prepare(
@@ -109,12 +113,12 @@ def _solve_in_lanes(
             space.cursor,
             space.lanes,
             space.scratch,
-            space.out,
+            space.room,
         )
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        verify(X, first.base, space.lanes, space.scratch.values, ahead)
+        verify(X, first.base, space.lanes, space.pass_scratch, ahead)
         space.make_room_for_alphas()
         settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]

@@ -8,11 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from longtail.compiled import kernel, larger, reordering_kernel, smaller
+from longtail.compiled import as_element, as_float, borrowing_kernel, larger, reordering_kernel, smaller
 
 DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
@@ -22,6 +19,8 @@ FIRST_TOLERANCE = 2.0  # the first working set is solved to this multiple of `to
 SECOND_TOLERANCE = 0.7  # the second working set; the multiple halves in each further round
 UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below the threshold `tau`
 MAX_PASSES = 300  # of coordinate descent over one working set
+FIRST_ALPHA = 1.0  # of the positives at the even start, before scaling
+FIRST_BIAS = -1.06  # at the even start: most rows of most labels lie just below the margin of -1
 PARALLEL = 1e-9  # as in starts/msi_kernels.py
 
 
@@ -36,13 +35,13 @@ def dense_dot(dense, i, v):
     return total
 
 
-@kernel
+@borrowing_kernel
 def add_dense(dense, i, factor, v):
     for f in range(len(v)):
         v[f] += factor * dense[i, f]
 
 
-@kernel
+@borrowing_kernel
 def row_dot(x, j, start, end, w):
     """The product with a sparse row as `gather` copies it.
 
@@ -59,7 +58,7 @@ def row_dot(x, j, start, end, w):
     return (a + b) + (c + d)
 
 
-@kernel
+@borrowing_kernel
 def add_row(x, j, start, end, factor, w):
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
     for p in range(start, end, np.uint64(4)):
@@ -69,7 +68,7 @@ def add_row(x, j, start, end, factor, w):
         w[j[p + three]] += factor * x[p + three]
 
 
-@kernel
+@borrowing_kernel
 def gather(X, rows, n_rows, scratch):
     """Copy the sparse part of the working set, with features renumbered 0, 1, ... in the order in which they occur.
 
@@ -98,35 +97,71 @@ def gather(X, rows, n_rows, scratch):
     return np.int64(count)
 
 
-@kernel
-def descend(b, X, C, tol, lanes, scratch, w):
-    """Coordinate descent on D over the working set of lane b, from `alpha`, until the rows' violations sum to tol D.
+@borrowing_kernel
+def even_start(lane, X, rows, alpha, positive_half, negative_half, scratch, w):
+    """Begin with one alpha for all positives, one for all negatives, and their weights. Returns D and the bias weight.
+
+    Many sweeps would pass until all alphas, together, have the right size. The ratio of the two alphas is a guess: with
+    it the bias weight would be FIRST_BIAS. Their size is the best one: D(s alpha) = s a - s^2 b / 2 is largest at
+    s = a / b, and is s a / 2 there.
+    """
+    n_rows, n_positive = lane.n_rows, lane.n_positive
+    negative = (FIRST_ALPHA * n_positive - FIRST_BIAS) / larger(n_rows - n_positive, 1)
+    bias_weight, a, b = 0.0, 0.0, 0.0
+    for r in range(n_rows):
+        alpha[r], half = (FIRST_ALPHA, positive_half) if r < n_positive else (negative, negative_half)
+        bias_weight += add_alpha(lane, X, rows, r, alpha[r], scratch, w)
+        a += alpha[r]
+        b += alpha[r] * alpha[r] * half
+    b += squared_norm(w) + squared_norm(scratch.w_dense) + bias_weight * bias_weight
+    scale = a / b if b > 0.0 else 0.0
+    for r in range(n_rows):
+        alpha[r] *= scale
+    for f in range(len(w)):
+        w[f] *= np.float32(scale)
+    for f in range(len(scratch.w_dense)):
+        scratch.w_dense[f] *= np.float32(scale)
+    return 0.5 * scale * a, scale * bias_weight
+
+
+@borrowing_kernel
+def add_alpha(lane, X, rows, r, alpha, scratch, w):
+    """Add row number r of the working set to the weights, by its alpha. Returns what the bias weight gains."""
+    signed = alpha if r < lane.n_positive else -alpha
+    add_row(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], np.float32(signed), w)
+    add_dense(X.dense, rows[r], np.float32(signed), scratch.w_dense)
+    return signed * X.bias
+
+
+@borrowing_kernel
+def descend(lane, X, rows, alpha, C, tol, scratch, w):
+    """Coordinate descent on D over the working set of a lane, from `alpha`, until the rows' violations sum to tol D.
 
     Row i alone is optimal at alpha_i - G / Q, cut at 0, with G = y_i x_i.w - 1 + alpha_i / 2c, Q = |x_i|^2 + 1 / 2c and
-    c its cost: lanes.cost[b] for positives, else C. The gap is the sum of c G^2 over rows with slack. A pass sums these
+    c its cost: lane.cost for positives, else C. The gap is the sum of c G^2 over rows with slack. A pass sums these
     terms as it meets them, and the sum tells when to stop. Rows with alpha 0 and a large G leave (shrinking) until the
-    other rows are done. `order` is shuffled by a fixed sequence.
+    other rows are done. `order` is shuffled by a fixed sequence. If alpha is 0, it begins with `even_start`.
 
     The sparse rows are in `scratch`. w and scratch.w_dense, zero before, become the weights of their features and of
-    the dense ones. Writes D and the bias weight to lane b.
+    the dense ones. Writes D and the bias weight to the lane.
     """
-    n_rows, n_positive, bias = lanes.n_rows[b], lanes.n_positive[b], X.bias
-    rows, alpha = lanes.rows[lanes.first[b] :], lanes.alpha[lanes.first[b] :]
+    n_rows, n_positive, bias = lane.n_rows, lane.n_positive, X.bias
     x, j, ends = scratch.x, scratch.j, scratch.ends
     dense, w_dense = X.dense, scratch.w_dense
     order, step = scratch.order, scratch.step
-    positive_half, negative_half = 1.0 / (2.0 * lanes.cost[b]), 1.0 / (2.0 * C)
-    bias_weight, D = 0.0, 0.0
+    positive_half, negative_half = 1.0 / (2.0 * lane.cost), 1.0 / (2.0 * C)
+    bias_weight, D, begun = 0.0, 0.0, False
     for r in range(n_rows):
         half = positive_half if r < n_positive else negative_half
         order[r], step[r] = r, 1.0 / (X.squares[rows[r]] + bias * bias + half)
         if alpha[r] > 0.0:
-            signed = alpha[r] if r < n_positive else -alpha[r]
-            add_row(x, j, ends[r], ends[r + 1], np.float32(signed), w)
-            add_dense(dense, rows[r], np.float32(signed), w_dense)
-            bias_weight += signed * bias
+            bias_weight += add_alpha(lane, X, rows, r, alpha[r], scratch, w)
             D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
-    D -= 0.5 * (squared_norm(w) + squared_norm(w_dense) + bias_weight * bias_weight)
+            begun = True
+    if begun:
+        D -= 0.5 * (squared_norm(w) + squared_norm(w_dense) + bias_weight * bias_weight)
+    else:
+        D, bias_weight = even_start(lane, X, rows, alpha, positive_half, negative_half, scratch, w)
     state = np.uint64(88172645463325252)
     n_active, limit = n_rows, np.inf
     for _ in range(MAX_PASSES):
@@ -170,16 +205,15 @@ def descend(b, X, C, tol, lanes, scratch, w):
     D = -0.5 * (squared_norm(w) + squared_norm(w_dense) + bias_weight * bias_weight)
     for r in range(n_rows):
         D += alpha[r] - alpha[r] * alpha[r] * 0.5 * (positive_half if r < n_positive else negative_half)
-    lanes.dual[b], lanes.bias_weight[b] = D, bias_weight
+    lane.dual, lane.bias_weight = D, bias_weight
 
 
-@kernel
-def positive_loss(b, X, lanes, scratch, w):
-    """The sum of max(0, 1 - z)^2 over the positives of lane b, the first rows of its working set, with the weights w
+@borrowing_kernel
+def positive_loss(lane, X, rows, scratch, w):
+    """The sum of max(0, 1 - z)^2 over the positives of a lane, the first rows of its working set, with the weights w
     and scratch.w_dense."""
-    total, offset = 0.0, X.bias * lanes.bias_weight[b]
-    rows = lanes.rows[lanes.first[b] :]
-    for r in range(lanes.n_positive[b]):
+    total, offset = 0.0, X.bias * lane.bias_weight
+    for r in range(lane.n_positive):
         z = row_dot(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], w) + offset
         if len(scratch.w_dense) > 0:
             z += dense_dot(X.dense, rows[r], scratch.w_dense)
@@ -187,13 +221,13 @@ def positive_loss(b, X, lanes, scratch, w):
     return total
 
 
-@kernel
+@borrowing_kernel
 def clear(w):
     for f in range(len(w)):
         w[f] = 0.0
 
 
-@kernel
+@borrowing_kernel
 def squared_norm(w):
     total = 0.0
     for f in range(len(w)):
@@ -204,7 +238,7 @@ def squared_norm(w):
 # --- 2. first guess --------------------------------------------------------------------------------------------------
 
 
-@kernel
+@borrowing_kernel
 def positive_mean(X, positives, scratch):
     """Write the mean of these rows to scratch.w and scratch.w_dense, and its sparse features to scratch.features.
 
@@ -229,7 +263,7 @@ def positive_mean(X, positives, scratch):
     return np.int64(count)
 
 
-@kernel
+@borrowing_kernel
 def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
     """A copy of the kernel in starts/msi_kernels.py; msi.py explains it; a test compares the two."""
     determinant = pp * xx - xp * xp
@@ -239,7 +273,7 @@ def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
     return (s * xx - a * xp) / determinant, (a * pp - s * xp) / determinant
 
 
-@kernel
+@borrowing_kernel
 def guess(X, first, positives, scratch):
     """The first scores are u p.x_i + v base_i (see `FirstScores`). Returns u, v and the number of sparse features of p.
 
@@ -261,47 +295,15 @@ def guess(X, first, positives, scratch):
 # --- 3. one lane -----------------------------------------------------------------------------------------------------
 
 
-@intrinsic
-def put_weight(typing_context, panel, line, lane, value):
-    """Write panel[line, lane], in half precision (uint16) or float32, and return the value that now stands there."""
-    signature = types.float32(panel, types.uint64, types.uint64, types.float32)
-
-    def generate(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        width = builder.extract_value(array.shape, 1)
-        address = builder.gep(array.data, [builder.add(builder.mul(args[1], width), args[2])])
-        if signature.args[0].dtype != types.uint16:
-            builder.store(args[3], address)
-            return args[3]
-        half = builder.fptrunc(args[3], ir.HalfType())
-        builder.store(builder.bitcast(half, ir.IntType(16)), address)
-        return builder.fpext(half, ir.FloatType())
-
-    return signature, generate
-
-
-@intrinsic
-def as_in(typing_context, panel, value):
-    """The value after rounding to the precision of the panel."""
-    signature = types.float32(panel, types.float32)
-
-    def generate(context, builder, signature, args):
-        if signature.args[0].dtype != types.uint16:
-            return args[1]
-        return builder.fpext(builder.fptrunc(args[1], ir.HalfType()), ir.FloatType())
-
-    return signature, generate
-
-
-@kernel
+@borrowing_kernel
 def fill_lane(b, lanes, scratch, count, factor):
     """Lane b of both panels = factor times the weights in `scratch`: w on `count` features, w_dense on all dense ones.
 
     The weights in `scratch` become what the panels hold, after rounding. Returns |w|^2 of that.
     """
-    mine, users = lanes.features[b], lanes.users
+    lane, mine, users = lanes.each[b], lanes.features[b], lanes.users
     line_of, n_free = lanes.line_of, lanes.n_free[0]
-    for f in range(lanes.n_features[b]):
+    for f in range(lane.n_features):
         feature = mine[f]
         lanes.panel[line_of[feature], b] = 0
         users[feature] -= np.uint8(1)
@@ -316,29 +318,31 @@ def fill_lane(b, lanes, scratch, count, factor):
             n_free -= 1
             line_of[feature] = lanes.free[n_free]
         users[feature] += np.uint8(1)
-        held = put_weight(lanes.panel, line_of[feature], b, factor * scratch.w[f])
+        element = as_element(lanes.panel, factor * scratch.w[f])
+        lanes.panel[line_of[feature], b], held = element, as_float(element)
         scratch.w[f] = held
         norm += held * held
     for f in range(len(scratch.w_dense)):
-        held = as_in(lanes.panel, factor * scratch.w_dense[f])
+        held = as_float(as_element(lanes.panel, factor * scratch.w_dense[f]))
         lanes.dense_panel[f, b] = held
         scratch.w_dense[f] = held
         norm += held * held
-    lanes.n_features[b], lanes.n_free[0] = count, n_free
+    lane.n_features, lanes.n_free[0] = count, n_free
     return norm
 
 
-@kernel
+@borrowing_kernel
 def begin_lane(b, positives, known, wanted, cost, lanes):
     """Lane b takes a label with these positives. Returns DONE or what it has no room for.
 
     The rows `known` are in the working set from the start, up to `wanted` of them.
     """
-    lanes.want[b] = wanted
-    lanes.need[b] = len(positives) + lanes.want[b]
-    if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
+    lane = lanes.each[b]
+    lane.want = wanted
+    lane.need = len(positives) + lane.want
+    if lane.need > lane.room:
         return MORE_ROWS
-    at, mine = lanes.first[b], np.uint32(1) << np.uint32(b)
+    at, mine = lane.start, np.uint32(1) << np.uint32(b)
     for a in range(len(positives)):
         i = positives[a]
         lanes.rows[at], lanes.alpha[at] = i, 0.0
@@ -347,45 +351,47 @@ def begin_lane(b, positives, known, wanted, cost, lanes):
         at += 1
     for a in range(len(known)):
         i = known[a]
-        if lanes.want[b] > 0 and not lanes.member[i] & mine:
+        if lane.want > 0 and not lanes.member[i] & mine:
             lanes.rows[at], lanes.alpha[at] = i, 0.0
             lanes.member[i] |= mine
-            lanes.want[b] -= 1
+            lane.want -= 1
             at += 1
-    lanes.n_rows[b], lanes.n_positive[b] = at - lanes.first[b], len(positives)
-    lanes.cost[b] = cost
-    lanes.rounds[b], lanes.phase[b] = 1, TO_SOLVE
+    lane.n_rows, lane.n_positive = at - lane.start, len(positives)
+    lane.cost = cost
+    lane.rounds, lane.phase = 1, TO_SOLVE
     return DONE
 
 
-@kernel
+@borrowing_kernel
 def guess_lane(b, X, first, positives, lanes, scratch):
     """Lane b guesses its weights, for a pass that finds the rest of its first working set."""
+    lane = lanes.each[b]
     u, v, count = guess(X, first, positives, scratch)
     fill_lane(b, lanes, scratch, count, np.float32(u))
     lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
     lanes.tau[b] = 0.0
-    lanes.rounds[b], lanes.phase[b] = 0, GUESSED
+    lane.rounds, lane.phase = 0, GUESSED
 
 
-@kernel
+@borrowing_kernel
 def inner_tolerance(n_round):
     """To which multiple of `tol` the working set of this round is solved."""
     return FIRST_TOLERANCE if n_round == 1 else SECOND_TOLERANCE * 0.5 ** (n_round - 2)
 
 
-@kernel
+@borrowing_kernel
 def solve_lane(b, X, rule, lanes, scratch):
     """Solve the working set of lane b and put its weights in the panel; returns DONE or what it has no room for.
 
     The primal point is the weights as the panel holds them, so |w|^2 and all losses are taken from these.
     """
-    n, n_rows = len(lanes.member), lanes.n_rows[b]
-    lanes.want[b] = smaller(larger(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
-    lanes.need[b] = n_rows + lanes.want[b]
-    if lanes.need[b] > lanes.first[b + 1] - lanes.first[b]:
+    lane = lanes.each[b]
+    n, n_rows = len(lanes.member), lane.n_rows
+    lane.want = smaller(larger(MIN_MORE_ROWS, np.int64(MORE_ROWS_SHARE * n_rows)), n - n_rows)
+    lane.need = n_rows + lane.want
+    if lane.need > lane.room:
         return MORE_ROWS
-    rows = lanes.rows[lanes.first[b] :]
+    rows, alpha = lanes.rows[lane.start :], lanes.alpha[lane.start :]
     entries = np.uint64(0)
     for r in range(n_rows):
         entries += X.indptr[rows[r] + np.uint32(1)] - X.indptr[rows[r]] + np.uint64(3)  # padding
@@ -395,54 +401,49 @@ def solve_lane(b, X, rule, lanes, scratch):
     w = scratch.w[:count]
     clear(w)
     clear(scratch.w_dense)
-    descend(b, X, rule.C, rule.tol * inner_tolerance(lanes.rounds[b]), lanes, scratch, w)
-    lanes.norm[b] = fill_lane(b, lanes, scratch, count, np.float32(1.0)) + lanes.bias_weight[b] ** 2
-    lanes.positive_loss[b] = positive_loss(b, X, lanes, scratch, w)
-    lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lanes.bias_weight[b]
-    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * larger(lanes.dual[b], 0.0) / (rule.C * n))
-    lanes.phase[b] = TO_CHECK
+    descend(lane, X, rows, alpha, rule.C, rule.tol * inner_tolerance(lane.rounds), scratch, w)
+    lane.norm = fill_lane(b, lanes, scratch, count, np.float32(1.0)) + lane.bias_weight**2
+    lane.positive_loss = positive_loss(lane, X, rows, scratch, w)
+    lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lane.bias_weight
+    lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * larger(lane.dual, 0.0) / (rule.C * n))
+    lane.phase = TO_CHECK
     return DONE
 
 
 # --- 4. all lanes -----------------------------------------------------------------------------------------------------
 
 
-@kernel
-def prepare(X, positives, parent, labels, first, first_rows, rule, cursor, lanes, scratch, out):
+@borrowing_kernel
+def prepare(X, positives, parent, labels, first, first_rows, rule, cursor, lanes, scratch, room):
     """Every empty lane takes the next label, and guesses if that needs a pass; every lane with a working set solves it.
 
-    Returns DONE, or which buffer was too small (then call again with a larger one).
+    `room` is how many more weights the output has room for. Returns DONE, or which buffer was too small (then call
+    again with a larger one).
     """
-    room = 0
-    for b in range(len(lanes.phase)):
-        ended = DONE
-        if lanes.phase[b] == EMPTY and cursor[0] < len(labels):
+    for b in range(len(lanes.each)):
+        lane, ended = lanes.each[b], DONE
+        if lane.phase == EMPTY and cursor[0] < len(labels):
             k = cursor[0]
             label, start = labels[k], first_rows.starts[k]
-            own = positives_of(positives, label)
+            own = positives.rows[positives.indptr[label] : positives.indptr[label + np.uint64(1)]]
             known = first_rows.rows[start : start + first_rows.n_found[k]]
             cost = rule.C * positives.weight[label]
             if parent[label] >= 0:
-                similar = positives_of(positives, np.uint64(parent[label]))
+                similar = positives.rows[positives.indptr[parent[label]] : positives.indptr[parent[label] + 1]]
                 ended = begin_lane(b, own, similar, first_rows.wanted[k], cost, lanes)
             else:
                 ended = begin_lane(b, own, known, first_rows.wanted[k], cost, lanes)
             if ended == DONE:
-                lanes.position[b] = k
+                lane.position = k
                 cursor[0] += 1
                 if not first_rows.ready[k]:
                     guess_lane(b, X, first, own, lanes, scratch)
-        if lanes.phase[b] == TO_SOLVE and ended == DONE:
+        if lane.phase == TO_SOLVE and ended == DONE:
             ended = solve_lane(b, X, rule, lanes, scratch)
         if ended != DONE:
             return ended
-        if lanes.phase[b] == EMPTY:
-            lanes.tau[b], lanes.need[b] = np.inf, 0
+        if lane.phase == EMPTY:
+            lanes.tau[b], lane.need = np.inf, 0
         else:
-            room += lanes.n_features[b] + len(lanes.dense_panel) + 1
-    return MORE_OUTPUT if out.ends[cursor[1]] + room > len(out.indices) else DONE
-
-
-@kernel
-def positives_of(positives, label):
-    return positives.rows[positives.indptr[label] : positives.indptr[label + np.uint64(1)]]
+            room -= lane.n_features + len(lanes.dense_panel) + 1
+    return MORE_OUTPUT if room < 0 else DONE

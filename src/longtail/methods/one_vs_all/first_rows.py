@@ -20,7 +20,7 @@ from longtail.methods.one_vs_all.inputs import LabelRows, Samples
 MIN_FIRST_ROWS = 200  # the first working set has the positives, and up to this number of other rows,
 FIRST_ROWS_PER_POSITIVE = 4  # or this number per positive if that is more
 RARE = 0.05  # share of rows that a feature of the index may occur in
-BUDGET_SHARE = 1 / 80  # share of the entries of X that a label may read in the index,
+BUDGET_SHARE = 1 / 160  # share of the entries of X that a label may read in the index,
 MIN_BUDGET = 10_000  # or this number if that is more
 
 
@@ -99,4 +99,4 @@ def first_rows(
             scores=np.zeros(n, np.float32), touched=np.zeros(index.budget, np.uint32), bins=np.zeros(N_BINS, np.int64),
         )  # fmt: skip
         likely_rows(X, index, positives, labels, found, scratch)
-    return found
+    return found._replace(rows=frozen(found.rows, np.uint32))  # as all rows that `begin_lane` takes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel, larger
+from longtail.compiled import borrowing_kernel, larger
 
 N_BINS = 512  # of the histogram of scores that finds the best rows
 FOUND_SHARE = 0.5  # of the rows wanted: a label for which fewer are found takes a pass to find the others
 THRESHOLD_FACTOR = 1.25  # by which the threshold grows until the features above it fit the budget
 
 
-@kernel
+@borrowing_kernel
 def rare_mean(X, index, own, scratch):
     """Write the mean of these rows on rare features to scratch.mean, and the features; returns how many these are."""
     slot, features, mean = scratch.slot, scratch.features, scratch.mean
@@ -32,7 +32,7 @@ def rare_mean(X, index, own, scratch):
     return np.int64(count)
 
 
-@kernel
+@borrowing_kernel
 def postings_above(index, count, threshold, scratch):
     """How many entries of the index have a feature whose mean is at least `threshold` in absolute value."""
     total = np.int64(0)
@@ -43,7 +43,7 @@ def postings_above(index, count, threshold, scratch):
     return total
 
 
-@kernel
+@borrowing_kernel
 def affordable_threshold(index, count, scratch):
     """The first of a rising sequence of thresholds for which the features above it fit the budget."""
     largest = np.float32(0.0)
@@ -56,7 +56,7 @@ def affordable_threshold(index, count, scratch):
     return threshold
 
 
-@kernel
+@borrowing_kernel
 def add_scores(index, count, threshold, scratch):
     """scratch.scores += mean . x for all rows, over the features above the threshold. Returns how many rows it met.
 
@@ -76,7 +76,7 @@ def add_scores(index, count, threshold, scratch):
     return k
 
 
-@kernel
+@borrowing_kernel
 def take_best(k, wanted, scratch, out):
     """Write up to `wanted` of the k rows in scratch.touched to `out`, and set the scores of all k to 0.
 
@@ -113,7 +113,7 @@ def take_best(k, wanted, scratch, out):
     return count
 
 
-@kernel
+@borrowing_kernel
 def likely_rows(X, index, positives, labels, first_rows, scratch):
     """Fill the rows of first_rows for these labels, their numbers, and whether these are enough."""
     for k in range(len(labels)):

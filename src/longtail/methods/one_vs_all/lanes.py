@@ -8,7 +8,7 @@ import numpy as np
 
 from longtail.methods.one_vs_all.dual_kernels import MORE_ENTRIES, MORE_OUTPUT, MORE_ROWS
 from longtail.methods.one_vs_all.inputs import Samples
-from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
+from longtail.methods.one_vs_all.verify_kernels import DENSE_ROWS, LABEL_LANES
 
 MIN_ROOM = 1024  # rows that a lane has room for
 
@@ -21,11 +21,34 @@ class DualRule(NamedTuple):
     prune: float
 
 
-class Lanes(NamedTuple):
-    """The labels being solved, one per lane: arrays are (32,) except where noted.
+LANE = np.dtype(  # what is known of one lane; one array instead of many keeps kernels quick to compile
+    [
+        ("phase", np.int64),
+        ("position", np.int64),  # of the label in the block
+        ("rounds", np.int64),
+        ("start", np.int64),  # of its working set in `rows` and `alpha`, and for how many rows there is room
+        ("room", np.int64),
+        ("need", np.int64),  # rows that it needs room for
+        ("n_rows", np.int64),  # of the working set, the positives first
+        ("n_positive", np.int64),
+        ("n_features", np.int64),  # sparse features with a weight in the panel
+        ("want", np.int64),  # how many rows may join the working set
+        ("n_found", np.int64),  # rows outside the working set with large slack
+        ("cost", np.float64),  # of the label's own rows; C for all others
+        ("loss", np.float64),  # sums of squared slacks, of the negative rows and of the positive ones
+        ("positive_loss", np.float64),
+        ("dual", np.float64),  # D(alpha), |w|^2 and the bias weight
+        ("norm", np.float64),
+        ("bias_weight", np.float64),
+    ]
+)
 
-    The lists of rows of all lanes share one array. Lane b has room for its working set at first[b] .. first[b + 1] of
-    `rows` and `alpha`, and for twice as many rows found from 2 first[b] on in `found`. Lanes with few rows thus need
+
+class Lanes(NamedTuple):
+    """The labels being solved, one per lane.
+
+    The lists of rows of all lanes share one array. A lane has room for its working set at start .. start + room of
+    `rows` and `alpha`, and for twice as many rows found from 2 start on in `found`. Lanes with few rows thus need
     little room.
 
     The scores of lane b are factor[b] base + offset[b] + X panel[line_of, b] + dense dense_panel[:, b]. Most sparse
@@ -34,38 +57,23 @@ class Lanes(NamedTuple):
     in the working set.
     """
 
-    phase: np.ndarray
-    position: np.ndarray  # of the label in the block
-    rounds: np.ndarray
-    cost: np.ndarray  # of the label's own rows; C for all others
-    first: np.ndarray  # (33,)
-    need: np.ndarray  # rows that the lane needs room for
-    n_rows: np.ndarray  # the working set: rows, the positives first, and their alphas
-    n_positive: np.ndarray
-    rows: np.ndarray  # (first[32],)
-    alpha: np.ndarray  # (first[32],)
-    n_features: np.ndarray  # sparse features with a weight in the panel
-    features: np.ndarray  # (32, n_sparse)
+    each: np.ndarray  # (32,) of LANE
+    rows: np.ndarray  # the working sets, and their alphas
+    alpha: np.ndarray
+    features: np.ndarray  # (32, n_sparse) that have a weight in the panel
     panel: np.ndarray  # (1 + n_sparse, 32), half precision as uint16, or float32
     line_of: np.ndarray  # (n_sparse,)
     users: np.ndarray  # (n_sparse,) how many lanes have a weight for it
     free: np.ndarray  # (n_sparse,) a stack of lines that are not in use, and its height
     n_free: np.ndarray  # (1,)
     dense_panel: np.ndarray  # (n_dense, 32)
-    factor: np.ndarray
-    offset: np.ndarray
+    factor: np.ndarray  # (32,)
+    offset: np.ndarray  # (32,)
+    tau: np.ndarray  # (32,) rows with less slack do not matter
     positive: np.ndarray  # (n,)
     member: np.ndarray  # (n,)
-    tau: np.ndarray  # rows with less slack do not matter
-    want: np.ndarray  # how many rows may join the working set
-    n_found: np.ndarray  # rows outside the working set with large slack, and their slack
-    found: np.ndarray  # (2 first[32],)
-    found_slack: np.ndarray  # (2 first[32],)
-    loss: np.ndarray  # sums of squared slacks, of the negative rows and of the positive ones
-    positive_loss: np.ndarray
-    dual: np.ndarray  # D(alpha), |w|^2 and the bias weight
-    norm: np.ndarray
-    bias_weight: np.ndarray
+    found: np.ndarray  # rows outside the working sets with large slack, and their slack
+    found_slack: np.ndarray
 
 
 class LaneScratch(NamedTuple):
@@ -80,7 +88,17 @@ class LaneScratch(NamedTuple):
     ends: np.ndarray
     order: np.ndarray
     step: np.ndarray  # 1 / Q of `descend`
-    values: np.ndarray
+
+
+class PassScratch(NamedTuple):
+    """Buffers of a pass: for a row (32,) arrays over lanes, and the products of some dense rows."""
+
+    part: np.ndarray  # losses of the last rows
+    slack: np.ndarray
+    offset: np.ndarray
+    dense_rows: np.ndarray  # (DENSE_ROWS,)
+    products: np.ndarray  # (DENSE_ROWS, 32)
+    values: np.ndarray  # twice as many as a lane has room for
 
 
 class DualOutput(NamedTuple):
@@ -110,28 +128,25 @@ class DualSpace:
         def floats() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.float32)
 
-        def whole() -> np.ndarray:
-            return np.zeros(LABEL_LANES, np.int64)
-
         (n, n_dense), d = X.dense.shape, X.n_sparse
         self.cursor = np.zeros(2, np.int64)  # next label, labels done
         self.lanes = Lanes(
-            phase=whole(), position=whole(), rounds=whole(), cost=np.zeros(LABEL_LANES),
-            first=np.zeros(LABEL_LANES + 1, np.int64), need=whole(), n_rows=whole(), n_positive=whole(),
-            rows=np.zeros(0, np.uint32), alpha=np.zeros(0), n_features=whole(),
+            each=np.zeros(LABEL_LANES, LANE), rows=np.zeros(0, np.uint32), alpha=np.zeros(0),
             features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1, panel_type),
             line_of=np.zeros(d, np.uint32), users=np.zeros(d, np.uint8),
             free=np.arange(d, 0, -1, dtype=np.uint32), n_free=np.full(1, d),
-            dense_panel=_on_cache_lines(n_dense, np.float32), factor=floats(), offset=floats(),
-            positive=np.zeros(n, np.uint32), member=np.zeros(n, np.uint32), tau=floats(),
-            want=whole(), n_found=whole(), found=np.zeros(0, np.uint32), found_slack=np.zeros(0, np.float32),
-            loss=np.zeros(LABEL_LANES), positive_loss=np.zeros(LABEL_LANES),
-            dual=np.zeros(LABEL_LANES), norm=np.zeros(LABEL_LANES), bias_weight=np.zeros(LABEL_LANES),
+            dense_panel=_on_cache_lines(n_dense, np.float32), factor=floats(), offset=floats(), tau=floats(),
+            positive=np.zeros(n, np.uint32), member=np.zeros(n, np.uint32),
+            found=np.zeros(0, np.uint32), found_slack=np.zeros(0, np.float32),
         )  # fmt: skip
         self.scratch = LaneScratch(
             slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
             w_dense=np.zeros(n_dense, np.float32), x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32),
-            ends=np.zeros(1, np.uint64), order=np.zeros(0, np.uint32), step=np.zeros(0), values=np.zeros(0, np.float32),
+            ends=np.zeros(1, np.uint64), order=np.zeros(0, np.uint32), step=np.zeros(0),
+        )  # fmt: skip
+        self.pass_scratch = PassScratch(
+            part=floats(), slack=floats(), offset=floats(), dense_rows=np.zeros(DENSE_ROWS, np.uint64),
+            products=np.zeros((DENSE_ROWS, LABEL_LANES), np.float32), values=np.zeros(0, np.float32),
         )  # fmt: skip
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
@@ -155,11 +170,16 @@ class DualSpace:
             size = max(2 * len(out.indices), LABEL_LANES * (len(self.lanes.panel) + len(self.lanes.dense_panel) + 1))
             self.out = out._replace(indices=_widened(out.indices, size), data=_widened(out.data, size))
 
+    @property
+    def room(self) -> int:
+        """How many more weights fit into the output."""
+        return len(self.out.indices) - int(self.out.ends[self.cursor[1]])
+
     def make_room_for_alphas(self) -> None:
         """Make sure that all labels in the lanes could end now and hand out their alphas."""
         out = self.out
         if out.keeps_alphas:
-            least = out.alpha_ends[self.cursor[1]] + self.lanes.n_rows.sum()
+            least = out.alpha_ends[self.cursor[1]] + self.lanes.each["n_rows"].sum()
             if least > len(out.alpha):
                 size = max(2 * len(out.alpha), least)
                 self.out = out._replace(alpha_rows=_widened(out.alpha_rows, size), alpha=_widened(out.alpha, size))
@@ -167,23 +187,26 @@ class DualSpace:
     def _make_room_for_rows(self) -> None:
         """Give every lane room for twice as many rows as it needs, and move what it has."""
         old = self.lanes
-        room = np.maximum(MIN_ROOM, 2 * old.need)
-        first = np.concatenate([[0], np.cumsum(room)])
-        rows, alpha = np.zeros(first[-1], np.uint32), np.zeros(first[-1])
-        for start, old_start, n_rows in zip(first[:-1], old.first[:-1], old.n_rows, strict=True):
-            rows[start : start + n_rows] = old.rows[old_start : old_start + n_rows]
-            alpha[start : start + n_rows] = old.alpha[old_start : old_start + n_rows]
-        found = np.zeros(2 * first[-1], np.uint32)
+        each = old.each.copy()
+        each["room"] = np.maximum(MIN_ROOM, 2 * each["need"])
+        each["start"] = np.cumsum(each["room"]) - each["room"]
+        total = each["room"].sum()
+        rows, alpha = np.zeros(total, np.uint32), np.zeros(total)
+        for lane, start in zip(old.each, each["start"], strict=True):
+            have = slice(lane["start"], lane["start"] + lane["n_rows"])
+            rows[start : start + lane["n_rows"]] = old.rows[have]
+            alpha[start : start + lane["n_rows"]] = old.alpha[have]
+        found = np.zeros(2 * total, np.uint32)
         self.lanes = old._replace(
-            first=first, rows=rows, alpha=alpha, found=found, found_slack=np.zeros(len(found), np.float32)
+            each=each, rows=rows, alpha=alpha, found=found, found_slack=np.zeros(len(found), np.float32)
         )
-        most = room.max()
+        most = each["room"].max()
         self.scratch = self.scratch._replace(
             ends=np.zeros(most + 1, np.uint64),
             order=np.zeros(most, np.uint32),
             step=np.zeros(most),
-            values=np.zeros(2 * most, np.float32),
         )
+        self.pass_scratch = self.pass_scratch._replace(values=np.zeros(2 * most, np.float32))
 
 
 def _on_cache_lines(n_lines: int, panel_type: type) -> np.ndarray:

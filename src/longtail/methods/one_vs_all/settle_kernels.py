@@ -6,11 +6,8 @@ Contract: all buffers come from lanes.py. See dual.py.
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from longtail.compiled import kernel, larger
+from longtail.compiled import as_float, borrowing_kernel, larger
 
 EMPTY, TO_SOLVE, TO_CHECK = 0, 2, 3  # as in dual_kernels.py; a test compares them
 SOLVED, GAVE_UP = 0, 1
@@ -18,26 +15,13 @@ MAX_ROUNDS = 12
 ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
 
 
-@intrinsic
-def from_panel(typing_context, weight):
-    """A weight of the panel, in half precision (uint16) or float32, as float32."""
-    signature = types.float32(weight)
-
-    def generate(context, builder, signature, args):
-        if signature.args[0] == types.uint16:
-            return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
-        return args[0]
-
-    return signature, generate
-
-
-@kernel
+@borrowing_kernel
 def close_lane(b, P, gap, solved, prune, lanes, out, k):
     """Write the label of lane b as entry k of the output, small weights cut, and leave the lane empty."""
-    at = out.ends[k]
-    features, weight = lanes.features[b], lanes.bias_weight[b]
-    for f in range(lanes.n_features[b]):
-        value = from_panel(lanes.panel[lanes.line_of[features[f]], b])
+    lane, at = lanes.each[b], out.ends[k]
+    features, weight = lanes.features[b], lane.bias_weight
+    for f in range(lane.n_features):
+        value = as_float(lanes.panel[lanes.line_of[features[f]], b])
         if abs(value) >= prune and value != 0.0:
             out.indices[at], out.data[at] = features[f], value
             at += 1
@@ -51,49 +35,72 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
         out.indices[at], out.data[at] = n_sparse + n_dense, weight
         at += 1
     active, others = 0, ~(np.uint32(1) << np.uint32(b))
-    for r in range(lanes.n_rows[b]):
-        i, alpha = lanes.rows[lanes.first[b] + r], lanes.alpha[lanes.first[b] + r]
+    for r in range(lane.n_rows):
+        i, alpha = lanes.rows[lane.start + r], lanes.alpha[lane.start + r]
         lanes.member[i] &= others
         lanes.positive[i] &= others
         if alpha > 0.0:
             if out.keeps_alphas:
                 to = out.alpha_ends[k] + active
-                out.alpha_rows[to], out.alpha[to] = i, alpha if r < lanes.n_positive[b] else -alpha
+                out.alpha_rows[to], out.alpha[to] = i, alpha if r < lane.n_positive else -alpha
             active += 1
     if out.keeps_alphas:
         out.alpha_ends[k + 1] = out.alpha_ends[k] + active
-    out.ends[k + 1], out.order[k] = at, lanes.position[b]
-    out.status[k], out.n_iter[k] = SOLVED if solved else GAVE_UP, lanes.rounds[b]
+    out.ends[k + 1], out.order[k] = at, lane.position
+    out.status[k], out.n_iter[k] = SOLVED if solved else GAVE_UP, lane.rounds
     out.figures[k, 0] = P
     out.figures[k, 1] = gap / P if P > 0.0 else 0.0
     out.figures[k, 2] = np.nan  # the gradient is not known
     out.figures[k, 3] = active
-    lanes.phase[b], lanes.n_rows[b] = EMPTY, 0
+    lane.phase, lane.n_rows = EMPTY, 0
 
 
-@kernel
+@borrowing_kernel
+def drop_rows(b, lanes):
+    """Negatives with alpha 0 leave the working set of lane b. A pass finds those of them that matter later."""
+    lane, others = lanes.each[b], ~(np.uint32(1) << np.uint32(b))
+    kept = lane.n_positive
+    for r in range(kept, lane.n_rows):
+        i, alpha = lanes.rows[lane.start + r], lanes.alpha[lane.start + r]
+        if alpha > 0.0:
+            lanes.rows[lane.start + kept], lanes.alpha[lane.start + kept] = i, alpha
+            kept += 1
+        else:
+            lanes.member[i] &= others
+    lane.n_rows = kept
+
+
+@borrowing_kernel
 def grow_lane(b, lanes):
-    """The rows that `verify` found join the working set of lane b."""
-    at = lanes.first[b] + lanes.n_rows[b]
-    for c in range(lanes.n_found[b]):
-        i = lanes.found[2 * lanes.first[b] + c]
+    """The rows that `verify` found join the working set of lane b.
+
+    Half of the rows of the first working set turn out not to matter. They leave; no row leaves later, so that rounds
+    come to an end.
+    """
+    lane = lanes.each[b]
+    if lane.rounds == 1:
+        drop_rows(b, lanes)
+    at = lane.start + lane.n_rows
+    for c in range(lane.n_found):
+        i = lanes.found[2 * lane.start + c]
         lanes.rows[at + c], lanes.alpha[at + c] = i, 0.0
         lanes.member[i] |= np.uint32(1) << np.uint32(b)
-    lanes.n_rows[b] += lanes.n_found[b]
-    lanes.rounds[b] += 1
-    lanes.phase[b] = TO_SOLVE
+    lane.n_rows += lane.n_found
+    lane.rounds += 1
+    lane.phase = TO_SOLVE
 
 
-@kernel
+@borrowing_kernel
 def settle(rule, cursor, lanes, out):
     """After the pass: labels whose gap is small enough leave their lane; the other working sets grow."""
-    for b in range(len(lanes.phase)):
-        if lanes.phase[b] == TO_CHECK:
-            P = 0.5 * lanes.norm[b] + rule.C * lanes.loss[b] + lanes.cost[b] * lanes.positive_loss[b]
-            gap = larger(P - lanes.dual[b], 0.0) + ROUNDING * P
+    for b in range(len(lanes.each)):
+        lane = lanes.each[b]
+        if lane.phase == TO_CHECK:
+            P = 0.5 * lane.norm + rule.C * lane.loss + lane.cost * lane.positive_loss
+            gap = larger(P - lane.dual, 0.0) + ROUNDING * P
             solved = gap <= rule.tol * P and np.inf > P  # NaN and infinity are no solutions
-            if solved or lanes.rounds[b] == MAX_ROUNDS:
+            if solved or lane.rounds == MAX_ROUNDS:
                 close_lane(b, P, gap, solved, rule.prune, lanes, out, cursor[1])
                 cursor[1] += 1
-        if lanes.phase[b] != EMPTY:
+        if lane.phase != EMPTY:
             grow_lane(b, lanes)

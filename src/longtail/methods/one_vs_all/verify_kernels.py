@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from longtail.compiled import kernel, smaller
+from longtail.compiled import borrowing_kernel, smaller
 from longtail.methods.one_vs_all.panel import dense_rows
 
 LABEL_LANES = 32  # labels that share a pass over X
@@ -197,7 +197,7 @@ def dense_scores(typing_context, dense, rows, panel, out):
     return signature, generate
 
 
-@kernel
+@borrowing_kernel
 def smallest_of_best(values, count, keep, scratch):
     """The `keep`-th largest of values[:count] (quickselect)."""
     for c in range(count):
@@ -225,7 +225,7 @@ def smallest_of_best(values, count, keep, scratch):
     return scratch[wanted]
 
 
-@kernel
+@borrowing_kernel
 def keep_best(all_found, all_slack, start, count, keep, scratch):
     """Of the `count` rows found from `start` on, keep the `keep` rows of largest slack, ties by position.
 
@@ -252,22 +252,20 @@ def fetch_ahead(n_sparse: int) -> np.uint64 | None:
     return None if n_sparse <= WIDE else np.uint64(FETCH_AHEAD)
 
 
-@kernel
-def verify(X, base, lanes, values, ahead):
+@borrowing_kernel
+def verify(X, base, lanes, scratch, ahead):
     """One pass over all rows, for all lanes b.
 
-    loss[b] is the sum of max(0, 1 + z_i)^2 over the negatives. found[2 first[b] :] are the rows outside the working set
-    whose slack is above tau[b]; where these are more than want[b], the rows of largest slack. `ahead` as `fetch_ahead`
+    loss[b] is the sum of max(0, 1 + z_i)^2 over the negatives. found[2 start :] are the rows outside the working set
+    whose slack is above tau[b]; where these are more than `want`, the rows of largest slack. `ahead` as `fetch_ahead`
     gives it.
     """
-    part = np.zeros(LABEL_LANES, np.float32)
-    slack = np.empty(LABEL_LANES, np.float32)
-    offset = np.empty(LABEL_LANES, np.float32)
-    rows, products = np.empty(DENSE_ROWS, np.uint64), np.empty((DENSE_ROWS, LABEL_LANES), np.float32)
+    part, slack, offset, values = scratch.part, scratch.slack, scratch.offset, scratch.values
+    rows, products = scratch.dense_rows, scratch.products
     n = len(base)
     for b in range(LABEL_LANES):
-        lanes.loss[b], lanes.n_found[b] = 0.0, 0
-        offset[b] = lanes.offset[b]
+        lanes.each[b].loss, lanes.each[b].n_found = 0.0, 0
+        part[b], offset[b] = 0.0, lanes.offset[b]
     for i in range(n):
         if X.dense.shape[1] > 0:
             if i % DENSE_ROWS == 0:
@@ -284,19 +282,19 @@ def verify(X, base, lanes, values, ahead):
         while bits:
             b = count_trailing_zeros(bits)
             bits &= bits - 1
-            count, at = lanes.n_found[b], 2 * lanes.first[b]
-            if count == 2 * lanes.want[b]:
-                count, lanes.tau[b] = keep_best(lanes.found, lanes.found_slack, at, count, lanes.want[b], values)
+            lane = lanes.each[b]
+            count, at = lane.n_found, 2 * lane.start
+            if count == 2 * lane.want:
+                count, lanes.tau[b] = keep_best(lanes.found, lanes.found_slack, at, count, lane.want, values)
             if slack[b] > lanes.tau[b]:
                 lanes.found[at + count], lanes.found_slack[at + count] = i, slack[b]
                 count += 1
-            lanes.n_found[b] = count
+            lane.n_found = count
         if i & 255 == 255 or i == n - 1:  # short sums in float32, long ones in float64
             for b in range(LABEL_LANES):
-                lanes.loss[b] += part[b]
+                lanes.each[b].loss += part[b]
                 part[b] = 0.0
     for b in range(LABEL_LANES):
-        if lanes.n_found[b] > lanes.want[b]:
-            lanes.n_found[b], _ = keep_best(
-                lanes.found, lanes.found_slack, 2 * lanes.first[b], lanes.n_found[b], lanes.want[b], values
-            )
+        lane = lanes.each[b]
+        if lane.n_found > lane.want:
+            lane.n_found, _ = keep_best(lanes.found, lanes.found_slack, 2 * lane.start, lane.n_found, lane.want, values)
