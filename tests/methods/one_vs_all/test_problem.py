@@ -91,7 +91,7 @@ def test_a_problem_is_freed_with_its_last_reference():
     [
         ({}, {"solver": "dual", "tol": 0.01, "start": "msi:s=1.0,t=-1.1", "block_size": 512}),
         ({"solver": "newton"}, {"solver": "newton", "tol": 0.01, "start": "msi:s=1.0,t=-2.0", "block_size": 256}),
-        ({"loss": "logistic", "start": "msi:s=2"}, {"solver": "newton", "start": "msi:s=2.0,t=-3.0"}),
+        ({"loss": "logistic", "start": "msi:s=2"}, {"solver": "sampled-newton", "start": "msi:s=2.0,t=-3.0"}),
         ({"start": "tree", "tol": 1}, {"start": "tree:stop=loose", "tol": 1.0}),
         ({"start": "zero", "block_size": 5}, {"start": "zero", "block_size": 5}),
         ({"bias": 1e7}, {"solver": "newton"}),  # beyond float32

@@ -23,7 +23,7 @@ from longtail.methods.updating import Change
 from longtail.models import LabelWeights
 
 HELD_OUT_TOL = 10.0  # multiple of `tol` for fits without held-out rows, whose weights are only used for calibration
-SOLVERS = ("auto", "dual", "newton")
+SOLVERS = ("auto", "dual", "newton", "sampled-newton")
 
 
 class OneVsAll(ExtremeClassifier):
@@ -42,18 +42,21 @@ class OneVsAll(ExtremeClassifier):
     C : float, default=1.0
         Weight of the loss against the penalty. A larger C fits the training rows more closely.
     loss : {"squared_hinge", "logistic"}, default="squared_hinge"
-    solver : {"auto", "dual", "newton"}, default="auto"
+    solver : {"auto", "dual", "newton", "sampled-newton"}, default="auto"
         "dual" is coordinate descent on a working set of rows, verified on all rows. It is for the squared hinge only.
-        "newton" is the truncated Newton method of the papers, for both losses. "auto" is "dual" for the squared hinge
-        where it is possible, otherwise "newton". Both reach the same optimum.
+        "newton" is the truncated Newton method of the papers, for both losses. "sampled-newton" computes Hessians on a
+        sample of the rows, and the objective and its gradient on all rows, for both losses. "auto" is "dual" for the
+        squared hinge where it is possible, otherwise "newton"; for the logistic loss it is "sampled-newton". All reach
+        the same optimum.
     start : {"msi", "zero", "bias", "ova-primal", "tree"}, default="msi"
         First weights. "msi" separates the mean of the positives from the mean of the negatives; "zero" is zero; "bias"
         has a weight for the bias feature only; "ova-primal" is the solution of the all-negative problem; "tree" is the
         solution of the most similar label. Newton starts at these weights. The first working set of the dual solver
         has the rows with the highest scores under these weights. With "tree", it has the positives of the most similar
-        label and the rows with the highest scores under "ova-primal". All starts lead to the same optimum. "msi" is
-        fastest with the squared hinge, "ova-primal" with the logistic loss. Options follow a colon: "msi:s=1,t=-3",
-        "bias:factor=0.9", "ova-primal:stop=strict", "tree:stop=strict".
+        label and the rows with the highest scores under "ova-primal". "sampled-newton" starts at the best combination
+        of these weights, the mean of all rows and the bias feature. All starts lead to the same optimum. "msi" is
+        fastest. Options follow a colon: "msi:s=1,t=-3", "bias:factor=0.9", "ova-primal:stop=strict",
+        "tree:stop=strict".
     positive_weight : float, "auto" or array of n_labels floats, default=1.0
         Multiplies C for the positives of a label. Above 1, a false negative costs more than a false positive. Pass one
         number for all labels, or one for each. An array is not saved with the model's parameters. "auto" depends on
@@ -62,11 +65,11 @@ class OneVsAll(ExtremeClassifier):
     prune : float, default=0.01
         After training, weights with an absolute value below `prune` are set to zero. 0 keeps all weights.
     tol : float or None, default=None
-        Stopping tolerance. A label is solved by "dual" when its relative duality gap is at most `tol`, and by "newton"
-        when |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the rule of the papers. None means 0.01, except
-        for "newton" on dense features, where it means 1, as in the papers.
+        Stopping tolerance. A label is solved by "dual" and by "sampled-newton" when its relative duality gap is at most
+        `tol`, and by "newton" when |g(w)| <= tol max(1, min(#positive, #negative)) / n |g(0)|, the rule of the papers.
+        None means 0.01, except for "newton" on dense features, where it means 1, as in the papers.
     max_tol : float or None, default=None
-        Newton only: the factor of |g(0)| in that rule is never above `max_tol`. OvA-Primal++ has tol=1, max_tol=1e-4.
+        "newton" only: the factor of |g(0)| in that rule is never above `max_tol`. OvA-Primal++ has tol=1, max_tol=1e-4.
         None means that there is no such limit.
     max_iter : int, default=100
         Maximum number of Newton steps per label. Labels that "dual" does not solve in 12 rounds are solved by Newton.
@@ -240,10 +243,10 @@ class OneVsAll(ExtremeClassifier):
         starts.parse(self.start, self.bias)
         if self.solver == "dual" and self.loss != "squared_hinge":
             raise InputError(f"solver='dual' solves loss='squared_hinge' only, not {self.loss!r}; use solver='newton'")
-        newton = self.solver == "newton" or (self.solver == "auto" and self.loss == "logistic")
-        for name in ("max_tol", "trace"):
-            if getattr(self, name) and not newton:
-                raise InputError(f"{name}={getattr(self, name)!r} is for Newton only; use solver='newton' with it")
+        if self.max_tol is not None and self.solver != "newton":
+            raise InputError(f"max_tol={self.max_tol!r} is for solver='newton' only")
+        if self.trace and (self.solver == "dual" or (self.solver == "auto" and self.loss == "squared_hinge")):
+            raise InputError(f"trace={self.trace!r} is for Newton only; use solver='newton' with it")
 
     @property
     def _weighs_by_frequency(self) -> bool:
@@ -259,7 +262,7 @@ class OneVsAll(ExtremeClassifier):
 
     def _before(self) -> ExtremeClassifier:
         looser = copy.copy(self)
-        if self.solver != "newton" and self.loss == "squared_hinge" and self._row_weights is None:
+        if self.solver in ("auto", "dual") and self.loss == "squared_hinge" and self._row_weights is None:
             looser.tol = HELD_OUT_TOL * (TOL if self.tol is None else self.tol)
         return looser
 

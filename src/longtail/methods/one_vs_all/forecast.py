@@ -37,7 +37,7 @@ class _Trial(NamedTuple):
 def of_labels(problem: OneVsAllProblem, n_threads: int) -> Forecast:
     n_positive = problem.positives.n_positive
     order = problem.labels[np.argsort(-n_positive[problem.labels], kind="stable")]
-    in_trees = problem.solver == "newton" and problem.start.begins_at_parent
+    in_trees = problem.solver != "dual" and problem.start.begins_at_parent
     blocks = problem.blocks()
     smallest = max(1, min(FIRST_LABELS, problem.block_size, len(order) // 8))
 

@@ -12,6 +12,7 @@ from longtail.hybrid import HybridRows, squares
 from longtail.matrix import LARGEST_INT32
 from longtail.methods.one_vs_all import newton_kernels as kernels
 from longtail.methods.one_vs_all.alphas import earlier_alphas
+from longtail.methods.one_vs_all.newton_space import NewtonRule, NewtonSpace, newton_space
 from longtail.methods.problem import NO_EXTRAS, Extras
 
 LOSSES = {"squared_hinge": kernels.SQUARED_HINGE, "logistic": kernels.LOGISTIC}
@@ -144,7 +145,7 @@ class OneVsAllData:
 
     Vectors over features have D = n_features + 1 entries, the last for the bias feature, or D = n_features without it.
     Features are numbered as in `Samples`; `column_of` has the column of each.
-    `tol` is the relative duality gap allowed for the dual solver, and eps_0 of the stopping rule (13) for Newton.
+    `tol` is eps_0 of the stopping rule (13) for "newton", and the relative duality gap allowed for the other solvers.
     `max_tol` bounds eps of that rule, and `trace` is the number of Newton steps per label that are recorded.
     """
 
@@ -177,9 +178,12 @@ class OneVsAllData:
         self.max_iter = max_iter
         self.trace = trace
         self.max_tol = np.inf if max_tol is None else max_tol
-        may_use_dual = solver != "newton" and self.loss == kernels.SQUARED_HINGE and extras.sample_weight is None
+        is_hinge = self.loss == kernels.SQUARED_HINGE
+        may_use_dual = solver in ("auto", "dual") and is_hinge and extras.sample_weight is None
         self.X, self.column_of = samples(X, bias, by_frequency=may_use_dual)
         self.solver = "dual" if may_use_dual and suits_float32(self.X) else "newton"
+        if solver == "sampled-newton" or (solver == "auto" and not is_hinge):
+            self.solver = "sampled-newton"
         x_sum = sum_of_rows(X, bias, extras.sample_weight)
         self.x_sum = frozen(x_sum[self.column_of[: len(x_sum)]], np.float64)
         usual = DENSE_TOL if self.solver == "newton" and self.X.n_sparse == 0 else TOL
@@ -196,8 +200,14 @@ class OneVsAllData:
         """The cost of one pass over X, in sparse entries. A dense entry takes about a quarter of the time."""
         return len(self.X.data) + self.X.dense.size // 4 + self.n_samples
 
-    def newton_rule(self, tol: float) -> kernels.NewtonRule:
-        return kernels.NewtonRule(self.loss, self.C, tol, self.max_tol, self.max_iter)
+    def newton_rule(self, tol: float, *, sampled: bool = False) -> NewtonRule:
+        return NewtonRule(self.loss, self.C, tol, self.max_tol, self.max_iter, sampled)
+
+    def newton_space(self, *, sampled: bool = False) -> NewtonSpace:
+        space = newton_space(self.n_samples, self.D, self.sample_weight)
+        if sampled:
+            kernels.margins(self.X, self.x_sum, space.sum_scores)
+        return space
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """X w, in float32."""

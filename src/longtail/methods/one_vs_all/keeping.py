@@ -60,7 +60,7 @@ def kept_part(
         bound = objective * (1 - gap)
         with np.errstate(divide="ignore", invalid="ignore"):
             new_gap = (objective + more - bound) / (objective + more)
-        limit = tol if record.settings.get("solver") == "dual" else gap + tol
+        limit = gap + tol if record.settings.get("solver") == "newton" else tol
         stays = (new_gap <= limit) | retired[old]  # a gap that is not known is not small enough
         figures[old, 0], figures[old, 1] = objective + more, new_gap
     kept = old[stays]

@@ -1,4 +1,4 @@
-"""Truncated Newton as in the papers, one label at a time. newton_kernels.py describes the method."""
+"""Truncated Newton, one label at a time: as in the papers, or with sampled Hessians. newton_kernels.py explains it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from longtail import parallel
+from longtail.compiled import frozen
 from longtail.methods.one_vs_all import newton_kernels as kernels
+from longtail.methods.one_vs_all import newton_span_kernels
+from longtail.methods.one_vs_all.newton_space import NewtonOutput, NewtonRule, NewtonSpace, newton_output
 from longtail.methods.one_vs_all.order import ROOT, walk
 from longtail.methods.one_vs_all.parts import merged, part_of
 
@@ -28,19 +32,25 @@ def block_labels(pass_work: int) -> int:
 
 
 def solve(problem: OneVsAllProblem, block: Block, work: Work, *, start: Start, tol: float, trace: int = 0) -> Part:
-    """Solve the labels of a block from `start`. `tol` is eps_0 of the stopping rule (13).
+    """Solve the labels of a block from `start`, with sampled Hessians if that is the solver of the problem.
 
+    tol : the relative duality gap with sampled Hessians, otherwise eps_0 of the stopping rule (13)
     trace : number of steps per label that are recorded as figures
     """
-    rule = problem.newton_rule(tol)
-    space = kernels.newton_space(problem.n_samples, problem.D, problem.sample_weight)
+    sampled = problem.solver == "sampled-newton"
+    rule, space = problem.newton_rule(tol, sampled=sampled), problem.newton_space(sampled=sampled)
     parent = problem.parent if start.begins_at_parent else np.full(problem.n_labels, ROOT)
     parts: list[Part] = []
     n_solved = 0
     for labels, W in walk(problem, start, block.items, parent):
         work.report(n_solved / len(block.items))
-        out = kernels.newton_output(len(labels), trace)
-        kernels.newton_block(problem.X, problem.positives, labels, problem.x_sum, rule, space, W, out)
+        out = newton_output(len(labels), trace)
+        for chunk in parallel.ranges(len(labels), 1 if sampled else len(labels)):
+            own = slice(chunk.start, chunk.stop)
+            if sampled:
+                move_in_span(problem, labels[chunk.start], rule, space, W[chunk.start])
+            results = NewtonOutput._make(array[own] for array in out)
+            kernels.newton_block(problem.X, problem.positives, labels[own], problem.x_sum, rule, space, W[own], results)
         pruned = W.astype(np.float32)  # a copy, because a child in the label tree may start at the unpruned W
         pruned[np.abs(W) < problem.prune] = 0.0
         kept = sp.csr_array(pruned)
@@ -50,7 +60,13 @@ def solve(problem: OneVsAllProblem, block: Block, work: Work, *, start: Start, t
     return merged(parts, np.arange(len(block.items)), problem.D)
 
 
-def traced(out: kernels.NewtonOutput) -> dict[str, np.ndarray]:
+def move_in_span(problem: OneVsAllProblem, label: int, rule: NewtonRule, space: NewtonSpace, w: np.ndarray) -> None:
+    """Move the first weights of a label, w, to the best point in their span. space.z gets its scores."""
+    kernels.margins(problem.X, frozen(w, np.float64), space.z)
+    newton_span_kernels.best_in_span(problem.positives, label, rule, problem.X.bias, problem.x_sum, space, w)
+
+
+def traced(out: NewtonOutput) -> dict[str, np.ndarray]:
     """Return the trace as figures: arrays (labels, steps), and the distance of the start. Empty without a trace."""
     if not out.trace.shape[1]:
         return {}

@@ -9,7 +9,7 @@ log(1 + exp(-m)). Each step minimises the quadratic model (6) by preconditioned 
 products (11) over the active rows (19), (20) only, and backtracks along the direction found.
 
 Symbols  X (n, d) `Samples`, its bias column implicit; w, g, s, ... (D,), D = d + 1 with bias, else d.
-         z = Xw; Xs = X times direction; active: rows with phi'' != 0; M: diagonal of the preconditioner.
+         z = Xw; Xs = X times direction; active: rows of the Hessian; M: diagonal of the preconditioner.
 
 As in LIBLINEAR (Galli & Lin 2021), whose constants the paper uses:
   - conjugate gradients stop when the quadratic model gains little more (CG_TOLERANCE), or after max(D, 5) steps;
@@ -21,18 +21,24 @@ As in LIBLINEAR (Galli & Lin 2021), whose constants the paper uses:
 Differs from LIBLINEAR: z is updated by z += step Xs instead of being recomputed, and |g(0)| is computed from the sum of
 all rows, which labels share. Neither changes the iterates beyond rounding.
 
-Contract: X and the positives come from inputs.py. Everything else is float64 and owned by the caller. Nothing here
-allocates, prints or raises; the kernels return how a solve ended as an integer.
+Ours, if `rule.sampled`: the active rows are a sample that grows with every step (`find_active`), and a label stops at a
+relative duality gap of `tol`. With both rules, the gap is 1/2 |g|^2 at alpha_i = -c_i phi'(m_i), m_i = y_i z_i, because
+Fenchel's equality c_i phi(m_i) + c_i phi*(-alpha_i / c_i) = -alpha_i m_i holds for every row, and sum_i alpha_i y_i x_i
+is w - g:
+
+    f(w) - D(alpha) = 1/2 |w|^2 - w.(w - g) + 1/2 |w - g|^2 = 1/2 |g|^2
+
+Contract: X and the positives come from inputs.py, the tuples from newton_space.py. Everything else is float64 and owned
+by the caller. Nothing here allocates, prints or raises; the kernels return how a solve ended as an integer.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
-from longtail.compiled import kernel, reordering_kernel
+from longtail.compiled import kernel, larger, reordering_kernel, smaller
 
 SQUARED_HINGE, LOGISTIC = 0, 1
 CONVERGED, MAX_ITER, LINE_SEARCH_FAILED = 0, 1, 2
@@ -42,87 +48,38 @@ CG_TOLERANCE = 0.5
 SUFFICIENT_DECREASE = 0.01
 MAX_HALVINGS = 20
 NO_CHANGE = 1e-12
+SAMPLE = 2.0  # theta of `find_active` at the first step; each further step has half of it
+GOLDEN = 0.618  # multiples of it are spread over the unit interval
+ONE = np.uint64(1)
 
 
-class NewtonRule(NamedTuple):
-    """The objective, and the stopping rule."""
-
-    loss: int  # SQUARED_HINGE or LOGISTIC
-    C: float
-    tol: float  # eps_0 of (13), eps_1 of [Fang et al. 2019]
-    max_tol: float  # eps_2 of [Fang et al. 2019]
-    max_iter: int
-
-
-class NewtonSpace(NamedTuple):
-    """The buffers of one thread: vectors over rows, then over features."""
-
-    y: np.ndarray
-    cost: np.ndarray  # c of the formula above
-    z: np.ndarray
-    Xs: np.ndarray
-    active: np.ndarray  # the active rows; only the first n_active entries count
-    g: np.ndarray
-    M: np.ndarray
-    s: np.ndarray
-    r: np.ndarray  # residual of conjugate gradients, their direction, and the Hessian times it
-    direction: np.ndarray
-    H_direction: np.ndarray
-    w_start: np.ndarray
-    sample_weight: np.ndarray  # over rows: s of the formula above
-
-
-class NewtonOutput(NamedTuple):
-    """The results: arrays with one entry or row per label."""
-
-    status: np.ndarray
-    n_iter: np.ndarray
-    figures: np.ndarray  # f, relative duality gap, |g| / |g(0)|, mean active rows
-    trace: (
-        np.ndarray
-    )  # (labels, steps, 4): f before the step, active rows, CG steps, multiplier; NaN where not measured
-    distance: np.ndarray  # |w - start|; only measured with a trace
-
-
-def newton_space(n: int, D: int, sample_weight: np.ndarray | None = None) -> NewtonSpace:
-    over_rows = (np.empty(n) for _ in range(4))
-    over_features = (np.empty(D) for _ in range(7))
-    weights = np.ones(n) if sample_weight is None else sample_weight.copy()
-    return NewtonSpace(*over_rows, np.empty(n, np.uint32), *over_features, weights)
-
-
-def newton_output(n_labels: int, trace: int = 0) -> NewtonOutput:
-    """Room for the results of `n_labels` labels, with a trace of their first `trace` steps."""
-    status, n_iter = np.empty(n_labels, np.uint8), np.empty(n_labels, np.int32)
-    steps, distance = np.full((n_labels, trace, 4), np.nan), np.full(n_labels, np.nan)
-    return NewtonOutput(status, n_iter, np.empty((n_labels, 4)), steps, distance)
-
-
-# --- 1. losses at a margin m -----------------------------------------------------------------------------------------
+# --- 1. losses -------------------------------------------------------------------------------------------------------
 
 
 @kernel
-def loss_value(loss, m):
+def loss_at(loss, m):
+    """phi, phi' and phi'' at a margin m."""
     if loss == SQUARED_HINGE:
-        return (1.0 - m) ** 2 if m < 1.0 else 0.0
-    return math.log1p(math.exp(-m)) if m > 0.0 else math.log1p(math.exp(m)) - m
+        short = 1.0 - m
+        return (short * short, -2.0 * short, 2.0) if short > 0.0 else (0.0, 0.0, 0.0)
+    e = math.exp(-abs(m))
+    p = 1.0 / (1.0 + e)  # the larger of the two probabilities
+    # log1p takes longer than all else, and most rows are far outside the margin; the series has an error of e^5 / 5
+    log = e * (1.0 - e * (0.5 - e * (1.0 / 3.0 - 0.25 * e))) if e < 1e-3 else math.log1p(e)
+    return (log, -e * p, e * p * p) if m > 0.0 else (log - m, -p, e * p * p)
 
 
 @kernel
-def loss_slope(loss, m):
-    if loss == SQUARED_HINGE:
-        return -2.0 * (1.0 - m) if m < 1.0 else 0.0
-    return -1.0 / (1.0 + math.exp(m)) if m < 700.0 else 0.0
-
-
-@kernel
-def loss_curvature(loss, m):
-    if loss == SQUARED_HINGE:
-        return 2.0 if m < 1.0 else 0.0
-    if abs(m) >= 700.0:  # exp would overflow; the curvature is below 1e-300 there
-        return 0.0
-    p = 1.0 / (1.0 + math.exp(m))
-    return p * (1.0 - p)
+def evaluate(loss, space, step):
+    """The sum of c_i phi over all rows at the scores z + step Xs. Keeps c_i phi' and c_i phi'' of every row."""
+    y, z, cost, Xs, slope, curvature = space.y, space.z, space.cost, space.Xs, space.slope, space.curvature
+    total = 0.0
+    for i in range(len(z)):
+        phi, first, second = loss_at(loss, y[i] * (z[i] + step * Xs[i]))
+        total += cost[i] * phi
+        slope[i] = cost[i] * first
+        curvature[i] = cost[i] * second
+    return total
 
 
 # --- 2. products with X ----------------------------------------------------------------------------------------------
@@ -137,14 +94,9 @@ def dense_dot(dense, i, first, v):
 
 
 @kernel
-def row_dot(i, X, v):
-    """x_i . v, bias feature included."""
-    total = X.bias * v[-1] if X.bias > 0.0 else 0.0
-    for p in range(X.indptr[i], X.indptr[i + 1]):
-        total += X.data[p] * v[X.indices[p]]
-    if X.dense.shape[1] > 0:
-        total += dense_dot(X.dense, i, X.n_sparse, v)
-    return total
+def add_dense(dense, i, first, factor, out):
+    for f in range(dense.shape[1]):
+        out[first + f] += factor * dense[i, f]
 
 
 @kernel
@@ -152,93 +104,118 @@ def add_row(i, X, factor, out):
     """out += factor x_i"""
     for p in range(X.indptr[i], X.indptr[i + 1]):
         out[X.indices[p]] += factor * X.data[p]
-    for f in range(X.dense.shape[1]):
-        out[X.n_sparse + f] += factor * X.dense[i, f]
+    add_dense(X.dense, i, X.n_sparse, factor, out)
     if X.bias > 0.0:
         out[-1] += factor * X.bias
 
 
 @kernel
 def margins(X, v, out):
-    """out = X v"""
-    for i in range(len(out)):
-        out[i] = row_dot(i, X, v)
+    """out = X v. Arrays of inner loops are local variables, here and below: a call for each row that passes the named
+    tuple would take as long as the row."""
+    data, indices, indptr, has_dense = X.data, X.indices, X.indptr, X.dense.shape[1] > 0
+    offset = X.bias * v[-1] if X.bias > 0.0 else 0.0
+    for i in range(np.uint64(len(out))):
+        total = offset
+        for p in range(indptr[i], indptr[i + ONE]):
+            total += data[p] * v[indices[p]]
+        if has_dense:
+            total += dense_dot(X.dense, i, X.n_sparse, v)
+        out[i] = total
 
 
 @kernel
-def objective(loss, space, wTw):
-    """f of (3) at the scores z"""
-    y, z, cost = space.y, space.z, space.cost
-    total = 0.0
-    for i in range(len(z)):
-        total += cost[i] * loss_value(loss, y[i] * z[i])
-    return 0.5 * wTw + total
+def find_active(X, space, theta, first):
+    """Put the rows of the Hessian into `active`, in order, and their c_i phi'' into `weight`. Returns their number.
 
-
-@kernel
-def find_active(loss, space):
-    """Put the rows with phi'' != 0 (19) into `active`, in order. Returns their number."""
-    y, z, active = space.y, space.z, space.active
+    theta = 0 takes all rows with phi'' != 0 (19). Otherwise rows are drawn with probability min(1, q_i / theta), where
+    q_i = c_i phi'' |x_i|^2, and weighted by its inverse, so that the Hessian is right in the mean. As H is at least the
+    identity, q_i bounds how much row i can matter in any direction v: c_i phi'' (x_i.v)^2 <= q_i v.Hv. So no drawn row
+    matters more than theta, and the error of the drawn Hessian is of the order of sqrt(theta), whatever n is. Draws are
+    systematic: one row each time that the sum of q_i passes a multiple of theta, beginning with the share `first`.
+    """
+    curvature, active, weight = space.curvature, space.active, space.weight
+    passed = first * theta
     count = 0
-    for i in range(len(z)):
-        if loss_curvature(loss, y[i] * z[i]) != 0.0:
-            active[count] = i
-            count += 1
+    for i in range(len(curvature)):
+        h = curvature[i]
+        if h == 0.0:
+            continue
+        q = h * (X.squares[i] + X.bias * X.bias)
+        if q < theta:
+            passed += q
+            if passed < theta:
+                continue
+            passed -= theta
+            h *= theta / q
+        active[count] = i
+        weight[count] = h
+        count += 1
     return count
 
 
 @kernel
-def gradient(X, loss, space, n_active, w):
-    """g = w + sum_i c_i phi'(y_i z_i) y_i x_i. Where phi'' is zero, so is phi'."""
-    y, z, cost, active, g = space.y, space.z, space.cost, space.active, space.g
+def gradient(X, space, w):
+    """g = w + sum_i c_i phi'(y_i z_i) y_i x_i. Returns |g|^2."""
+    y, slope, g, bias = space.y, space.slope, space.g, X.bias
+    data, indices, indptr, has_dense = X.data, X.indices, X.indptr, X.dense.shape[1] > 0
     copy_to(g, w)
-    for a in range(n_active):
-        i = active[a]
-        add_row(i, X, cost[i] * loss_slope(loss, y[i] * z[i]) * y[i], g)
+    at_bias = g[-1]
+    for i in range(np.uint64(len(y))):
+        factor = slope[i] * y[i]
+        if factor == 0.0:
+            continue
+        for p in range(indptr[i], indptr[i + ONE]):
+            g[indices[p]] += factor * data[p]
+        if has_dense:
+            add_dense(X.dense, i, X.n_sparse, factor, g)
+        at_bias += factor * bias
+    if bias > 0.0:
+        g[-1] = at_bias
+    return dot(g, g)
 
 
 @kernel
-def hessian_times(X, loss, space, n_active, v, out):
+def hessian_times(X, space, n_active, v, out):
     """out = v + sum over active i of c_i phi''(y_i z_i) (x_i.v) x_i                                      (11), (20)"""
-    y, z, cost, active = space.y, space.z, space.cost, space.active
+    active, weight, bias = space.active, space.weight, X.bias
+    data, indices, indptr, has_dense = X.data, X.indices, X.indptr, X.dense.shape[1] > 0
     copy_to(out, v)
+    offset, at_bias = bias * v[-1] if bias > 0.0 else 0.0, out[-1]
     for a in range(n_active):
-        i = active[a]
-        Xv = row_dot(i, X, v)
-        add_row(i, X, cost[i] * loss_curvature(loss, y[i] * z[i]) * Xv, out)
+        i = np.uint64(active[a])
+        begin, end = indptr[i], indptr[i + ONE]
+        total = offset
+        for p in range(begin, end):
+            total += data[p] * v[indices[p]]
+        if has_dense:
+            total += dense_dot(X.dense, i, X.n_sparse, v)
+        factor = weight[a] * total
+        for p in range(begin, end):
+            out[indices[p]] += factor * data[p]
+        if has_dense:
+            add_dense(X.dense, i, X.n_sparse, factor, out)
+        at_bias += factor * bias
+    if bias > 0.0:
+        out[-1] = at_bias
 
 
 @kernel
-def preconditioner(X, loss, space, n_active):
+def preconditioner(X, space, n_active):
     """M = 0.99 + 0.01 diag(H)"""
-    y, z, cost, active, M = space.y, space.z, space.cost, space.active, space.M
-    M[:] = 1.0
+    active, weight, M = space.active, space.weight, space.M
+    data, indices, indptr = X.data, X.indices, X.indptr
+    for j in range(len(M)):
+        M[j] = 1.0
     for a in range(n_active):
-        i = active[a]
-        factor = PRECONDITIONER * cost[i] * loss_curvature(loss, y[i] * z[i])
-        for p in range(X.indptr[i], X.indptr[i + 1]):
-            M[X.indices[p]] += factor * X.data[p] * X.data[p]
+        i = np.uint64(active[a])
+        factor = PRECONDITIONER * weight[a]
+        for p in range(indptr[i], indptr[i + ONE]):
+            M[indices[p]] += factor * data[p] * data[p]
         for f in range(X.dense.shape[1]):
             M[X.n_sparse + f] += factor * X.dense[i, f] * X.dense[i, f]
         if X.bias > 0.0:
             M[-1] += factor * X.bias * X.bias
-
-
-@kernel
-def dual_value(loss, space, w):
-    """D(alpha) at alpha_i = -c_i phi'(y_i z_i), whose weights sum_i alpha_i y_i x_i are w - g: a lower bound of f."""
-    y, z, cost, g = space.y, space.z, space.cost, space.g
-    total = 0.0
-    for i in range(len(z)):
-        a = -loss_slope(loss, y[i] * z[i])
-        if loss == SQUARED_HINGE:
-            total += cost[i] * (a - 0.25 * a * a)
-        elif 0.0 < a < 1.0:
-            total -= cost[i] * (a * math.log(a) + (1.0 - a) * math.log1p(-a))
-    norm = 0.0
-    for j in range(len(w)):
-        norm += (w[j] - g[j]) ** 2
-    return total - 0.5 * norm
 
 
 @kernel
@@ -260,7 +237,7 @@ def dot(a, b):
 
 
 @kernel
-def newton_direction(X, loss, space, n_active):
+def newton_direction(X, space, n_active):
     """Compute s, an approximate solution of H s = -g (7), by preconditioned conjugate gradients from s = 0. Returns
     g.s and the number of CG steps."""
     g, M, s, r = space.g, space.M, space.s, space.r
@@ -271,12 +248,12 @@ def newton_direction(X, loss, space, n_active):
         r[j] = -g[j]
         direction[j] = r[j] / M[j]
         zTr += direction[j] * r[j]
-    tolerance = min(CG_TOLERANCE, math.sqrt(math.sqrt(zTr)))
+    tolerance = smaller(CG_TOLERANCE, math.sqrt(math.sqrt(zTr)))
     Q = 0.0
     n_cg = 0
-    for iteration in range(1, max(len(g), 5) + 1):
+    for iteration in range(1, larger(len(g), 5) + 1):
         n_cg = iteration
-        hessian_times(X, loss, space, n_active, direction, H_direction)
+        hessian_times(X, space, n_active, direction, H_direction)
         curvature = dot(direction, H_direction)
         if curvature <= 1e-16:
             break
@@ -307,14 +284,10 @@ def newton_direction(X, loss, space, n_active):
 def line_search(loss, space, w, wTw, gTs, f):
     """Return the first step of 1, 1/2, 1/4, ... that lowers f enough, and f at that step. The step is 0 if none
     does."""
-    y, z, cost, Xs = space.y, space.z, space.cost, space.Xs
     wTs, sTs = dot(w, space.s), dot(space.s, space.s)
     step = 1.0
     for _ in range(MAX_HALVINGS):
-        total = 0.0
-        for i in range(len(z)):
-            total += cost[i] * loss_value(loss, y[i] * (z[i] + step * Xs[i]))
-        f_new = 0.5 * (wTw + 2.0 * step * wTs + step * step * sTs) + total
+        f_new = 0.5 * (wTw + 2.0 * step * wTs + step * step * sTs) + evaluate(loss, space, step)
         if f_new - f <= SUFFICIENT_DECREASE * step * gTs:
             return step, f_new
         step *= 0.5
@@ -328,7 +301,7 @@ def gradient_norm_at_zero(X, loss, positives, weight, sample_weight, x_sum, C, o
         out[j] = -x_sum[j]
     for a in range(len(positives)):
         add_row(positives[a], X, (1.0 + weight) * sample_weight[positives[a]], out)
-    return C * abs(loss_slope(loss, 0.0)) * math.sqrt(dot(out, out))
+    return C * abs(loss_at(loss, 0.0)[1]) * math.sqrt(dot(out, out))
 
 
 @kernel
@@ -344,30 +317,34 @@ def note(trace, step, f, n_active, n_cg, multiplier):
 @kernel
 def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
     """Solve one label from the start `w`, in place. The results are written to out[b]."""
-    loss, z = rule.loss, space.z
+    loss, z, Xs = rule.loss, space.z, space.Xs
     n = len(z)
 
     # 0) the scale of the stopping rule (12), (13)
     g0_norm = gradient_norm_at_zero(X, loss, positives, weight, space.sample_weight, x_sum, rule.C, space.g)
-    eps = min(rule.tol * max(1, min(len(positives), n - len(positives))) / n, rule.max_tol)
+    eps = smaller(rule.tol * larger(1, smaller(len(positives), n - len(positives))) / n, rule.max_tol)
     limit = eps * g0_norm
 
     # 1) the start
     trace = out.trace[b]
     if len(trace) > 0:
         copy_to(space.w_start, w)
-    margins(X, w, z)
+    if not rule.sampled:
+        margins(X, w, z)
+    for i in range(n):
+        Xs[i] = 0.0
     wTw = dot(w, w)
-    f = objective(loss, space, wTw)
+    f = 0.5 * wTw + evaluate(loss, space, 0.0)
+    theta = SAMPLE if rule.sampled else 0.0
     active_total = 0
     steps = 0
     status = MAX_ITER
     while True:
-        # 2) gradient on the active rows, and the stopping rule
-        n_active = find_active(loss, space)
-        gradient(X, loss, space, n_active, w)
-        g_norm = math.sqrt(dot(space.g, space.g))
-        if g_norm <= limit:
+        # 2) the gradient, and the stopping rule
+        gTg = gradient(X, space, w)
+        n_active = find_active(X, space, theta, (steps * GOLDEN) % 1.0)
+        solved = 0.5 * gTg <= rule.tol * f if rule.sampled else math.sqrt(gTg) <= limit
+        if solved:
             status = CONVERGED
             break
         if steps == rule.max_iter:
@@ -375,28 +352,28 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
         active_total += n_active
 
         # 3) Newton direction
-        preconditioner(X, loss, space, n_active)
-        gTs, n_cg = newton_direction(X, loss, space, n_active)
+        preconditioner(X, space, n_active)
+        gTs, n_cg = newton_direction(X, space, n_active)
 
         # 4) step length, and the step
-        margins(X, space.s, space.Xs)
+        margins(X, space.s, Xs)
         step, f_new = line_search(loss, space, w, wTw, gTs, f)
         if step == 0.0:  # either the remaining gain is below rounding, or the problem is badly scaled
-            status = CONVERGED if -gTs <= NO_CHANGE * abs(f) else LINE_SEARCH_FAILED
+            status = CONVERGED if -gTs <= NO_CHANGE * abs(f) and not rule.sampled else LINE_SEARCH_FAILED
             break
         note(trace, steps, f, n_active, n_cg, step)
         for j in range(len(w)):
             w[j] += step * space.s[j]
         for i in range(n):
-            z[i] += step * space.Xs[i]
+            z[i] += step * Xs[i]
         wTw = dot(w, w)
         steps += 1
         change, f = f - f_new, f_new
-        if abs(change) <= NO_CHANGE * abs(f):
+        theta *= 0.5
+        if abs(change) <= NO_CHANGE * abs(f) and not rule.sampled:
             status = CONVERGED
-            n_active = find_active(loss, space)
-            gradient(X, loss, space, n_active, w)
-            g_norm = math.sqrt(dot(space.g, space.g))
+            n_active = find_active(X, space, theta, 0.0)
+            gTg = gradient(X, space, w)
             break
     note(trace, steps, f, n_active, math.nan, math.nan)
     if len(trace) > 0:
@@ -406,17 +383,18 @@ def newton_one(X, positives, weight, x_sum, rule, space, w, out, b):
     out.status[b] = status
     out.n_iter[b] = steps
     out.figures[b, 0] = f
-    out.figures[b, 1] = (f - dual_value(loss, space, w)) / f if f > 0.0 else 0.0
-    out.figures[b, 2] = g_norm / g0_norm if g0_norm > 0.0 else 0.0
-    out.figures[b, 3] = active_total / max(steps, 1)
+    out.figures[b, 1] = 0.5 * gTg / f if f > 0.0 else 0.0
+    out.figures[b, 2] = math.sqrt(gTg) / g0_norm if g0_norm > 0.0 else 0.0
+    out.figures[b, 3] = active_total / larger(steps, 1)
 
 
 @kernel
 def newton_block(X, positives, labels, x_sum, rule, space, W, out):
-    """Solve `labels`. W (labels, D) holds their starts before the call, and their solutions after it."""
+    """Solve `labels`. W (labels, D) holds their starts before the call, and their solutions after it. If
+    `rule.sampled`, there is one label, and `space.z` has the scores of its start."""
     y, cost, C, s = space.y, space.cost, rule.C, space.sample_weight
-    y[:] = -1.0
     for i in range(len(cost)):
+        y[i] = -1.0
         cost[i] = C * s[i]
     for b in range(len(W)):
         label = labels[b]

@@ -75,7 +75,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
         """Return ranges of labels, or whole subtrees if labels start at the solution of their parent."""
         if not len(self.labels):
             return []
-        if self.solver == "newton":
+        if self.solver != "dual":
             pieces = subtree_blocks(self.labels, self.parent, self.block_size)
         else:  # frequent labels come first, so that lanes finish together
             n_positive = self.positives.n_positive

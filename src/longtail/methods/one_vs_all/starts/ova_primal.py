@@ -20,6 +20,7 @@ import numpy as np
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import newton_kernels as kernels
 from longtail.methods.one_vs_all.inputs import TOL, LabelRows, OneVsAllData
+from longtail.methods.one_vs_all.newton_space import newton_output
 from longtail.methods.one_vs_all.starts.base import FirstScores, Start
 
 
@@ -46,8 +47,8 @@ def all_negative(data: OneVsAllData, *, strict: bool) -> np.ndarray:
         np.zeros(1, np.int64),
         data.x_sum,
         data.newton_rule(tol if strict else tol * data.n_samples),  # the kernel divides by n
-        kernels.newton_space(data.n_samples, data.D, data.sample_weight),
+        data.newton_space(),
         W,
-        kernels.newton_output(1),
+        newton_output(1),
     )
     return np.asarray(W[0])
