@@ -283,7 +283,7 @@ def test_every_recorded_step_lowers_the_objective_by_a_multiplier_that_is_a_powe
     np.testing.assert_array_equal(~np.isnan(multiplier), taken)
     assert np.isin(multiplier[taken], 0.5 ** np.arange(20)).all()
     assert (record.trace_n_cg[taken] >= 1).all()
-    assert (np.diff(objective, axis=1)[taken[:, :-1]] < 0).all()
+    assert (np.diff(objective, axis=1)[taken[:, :-1]] <= 0).all()  # 0 if the last gain is below rounding
     mean = np.where(taken, record.trace_n_active, 0).sum(axis=1) / np.maximum(record.n_iter, 1)
     np.testing.assert_allclose(mean, record.n_active)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel, larger
+from longtail.compiled import kernel
 
 EMPTY = np.uint32(2**32 - 1)  # the key of a free slot
 TABLES, LISTS = 0, 1  # the two arenas: rows of `free`, entries of `used`
@@ -97,16 +97,10 @@ def place_key(vectors, c, feature):
 
 
 @kernel
-def clear_keys(vectors, start, bits):
-    for slot in range(start, start + (np.int64(1) << bits)):
-        vectors.keys[slot] = EMPTY
-
-
-@kernel
 def open_table(vectors, c, bits):
     """Give class c an empty table of 2^bits slots."""
     start = take_segment(vectors, TABLES, bits)
-    clear_keys(vectors, start, bits)
+    vectors.keys[start : start + (np.int64(1) << bits)] = EMPTY
     vectors.starts[c], vectors.bits[c] = start, bits
 
 
@@ -386,7 +380,7 @@ def score_pairs(vectors, X, rows, classes, out):
 @kernel
 def truncated(value, amount):
     """The value moved towards zero by `amount`, at most to zero: eq. (13)."""
-    return np.float32(np.sign(value) * larger(abs(value) - amount, 0.0))
+    return np.float32(np.sign(value) * max(abs(value) - amount, 0.0))
 
 
 @kernel
@@ -429,7 +423,7 @@ def refill_table(vectors, c, keys, values, places):
     smaller = FIRST_TABLE
     while 4 * len(keys) > 3 * (np.int64(1) << smaller):
         smaller += 1
-    clear_keys(vectors, start, bits)
+    vectors.keys[start : start + (np.int64(1) << bits)] = EMPTY
     if smaller < bits and (
         vectors.free[TABLES, smaller] >= 0 or vectors.used[TABLES] + (np.int64(1) << smaller) <= len(vectors.keys)
     ):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel, larger, smaller
+from longtail.compiled import kernel
 
 EMPTY = np.uint32(0xFFFFFFFF)  # the label of an empty slot
 NOWHERE = np.uint32(0xFFFFFFFF)  # no list, no row, no label
@@ -57,7 +57,7 @@ def project_simplex(d, C, order, out):
         total += d[n]
         theta = (total - C) / (n + 1)
     for r in range(len(d)):
-        out[order[r]] = larger(d[r] - theta, 0.0)
+        out[order[r]] = max(d[r] - theta, 0.0)
 
 
 @kernel
@@ -79,7 +79,7 @@ def project_pair(b, c, C, order_b, order_c, x, y):
         to_b = S_b - n * b[n] if n < len(b) else np.inf
         to_c = S_c - m * c[m] if m < len(c) else np.inf
         best = (m * S_b + n * S_c) / (n + m)
-        right = smaller(to_b, to_c)
+        right = min(to_b, to_c)
         if best <= right or right >= C:
             break
         if to_b <= to_c:
@@ -88,11 +88,11 @@ def project_pair(b, c, C, order_b, order_c, x, y):
         else:
             S_c += c[m]
             m += 1
-    t = smaller(larger(best, 0.0), C)
+    t = min(max(best, 0.0), C)
     for r in range(len(b)):
-        x[order_b[r]] = larger(b[r] + (t - S_b) / n, 0.0) if r < n and t > 0.0 else 0.0
+        x[order_b[r]] = max(b[r] + (t - S_b) / n, 0.0) if r < n and t > 0.0 else 0.0
     for r in range(len(c)):
-        y[order_c[r]] = larger(c[r] + (t - S_c) / m, 0.0) if r < m and t > 0.0 else 0.0
+        y[order_c[r]] = max(c[r] + (t - S_c) / m, 0.0) if r < m and t > 0.0 else 0.0
 
 
 @kernel
@@ -210,7 +210,7 @@ def append_entry(weights, j, part, label, w):
     if size == room:
         old = weights.list_start[j, part]
         new = weights.used[1]
-        more = larger(np.uint32(4), np.uint32(2) * room)
+        more = max(np.uint32(4), np.uint32(2) * room)
         for p in range(np.uint64(size)):
             weights.entries[new + p].label = weights.entries[old + p].label
             weights.entries[new + p].w = weights.entries[old + p].w
@@ -289,7 +289,7 @@ def space_for(weights, X_indices, start, end, n):
                 size = np.int64(weights.list_size[j, part])
                 room = np.int64(weights.list_room[j, part])
                 while size + n > room:
-                    room = larger(4, 2 * room)
+                    room = max(4, 2 * room)
                     entries += room
     if slots > len(weights.slots):
         return MORE_SLOTS
@@ -308,8 +308,7 @@ def activate(i, found, members, scratch):
     for a in range(n):
         scratch.labels[a] = members.held[start + np.uint64(a)].label
         scratch.alpha[a] = members.held[start + np.uint64(a)].alpha
-    for f in range(len(found)):
-        label = found[f]
+    for label in found:
         known = label == NOWHERE
         for a in range(n):
             known |= scratch.labels[a] == label
@@ -327,8 +326,7 @@ def score_active(X, start, end, n, weights, lam, scratch):
     z = scratch.z
     labels = scratch.labels
     slots = weights.slots
-    for a in range(n):
-        z[a] = 0.0
+    z[:n] = 0.0
     for p in range(start, end):
         j = X_indices[p]
         x = X_data[p]
@@ -357,7 +355,7 @@ def keep_members(i, n_positive, n, members, scratch, out):
         members.held[at].label = scratch.labels[a]
         members.held[at].alpha = out[a]
     members.size[i] = kept
-    members.largest[0] = larger(members.largest[0], kept)
+    members.largest[0] = max(members.largest[0], kept)
 
 
 @kernel

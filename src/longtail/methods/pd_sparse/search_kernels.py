@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel, larger, smaller
+from longtail.compiled import kernel
 
 NOWHERE = np.uint32(0xFFFFFFFF)
 ROW_SPEED = 16.0  # labels of a row of all labels that are added in the time of one list entry
@@ -80,7 +80,7 @@ def largest(numbers):
     """The largest of some int32 numbers."""
     best = np.int32(-0x80000000)
     for at in range(len(numbers)):
-        best = larger(best, numbers[at])
+        best = max(best, numbers[at])
     return best
 
 
@@ -94,7 +94,7 @@ def first_best(z, bits, low, high):
     best = np.int32(-1)
     at_best = low
     for at in range(low, high, STRETCH):
-        peak = largest(bits[at : smaller(at + STRETCH, high)])
+        peak = largest(bits[at : min(at + STRETCH, high)])
         if peak > best:
             best = peak
             at_best = at
@@ -139,8 +139,8 @@ def take_touched(X_indices, start, end, factors, part, low, high, turn, weights,
             score = z[label]
             if score > 0.0 and (found < len(out) or score > peaks[found - 1]):
                 z[label] = -np.inf  # it may be in several lists
-                at = smaller(found, len(out) - 1)
-                found = smaller(found + 1, len(out))
+                at = min(found, len(out) - 1)
+                found = min(found + 1, len(out))
                 while at > 0 and peaks[at - 1] < score:
                     peaks[at] = peaks[at - 1]
                     out[at] = out[at - 1]
@@ -156,14 +156,13 @@ def take_touched(X_indices, start, end, factors, part, low, high, turn, weights,
             z[label] = -np.inf
             found += 1
         label = label + 1 if label + 1 < high else low
-    for rank in range(found, len(out)):
-        out[rank] = NOWHERE
+    out[found:] = NOWHERE
     for p in range(start, end):
         first = weights.list_start[X_indices[p], part]
         for q in range(first, first + np.uint64(weights.list_size[X_indices[p], part])):
             z[entries[q].label] = 0.0
-    for rank in range(found):
-        z[out[rank]] = 0.0
+    for label in out[:found]:
+        z[label] = 0.0
 
 
 @kernel
@@ -193,7 +192,7 @@ def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks,
         end = X_indptr[i + np.uint32(1)]
         first = members.start[i]
         low = part * weights.part_width
-        high = smaller(low + weights.part_width, weights.K)
+        high = min(low + weights.part_width, weights.K)
         state = random_bits(seed + np.uint64(i))
         turn = low + np.int64((random_bits(state) >> np.uint64(32)) % np.uint64(high - low))
         sample_features(X_data, start, end, rate, state, factors)
@@ -206,8 +205,7 @@ def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks,
             work += 3.0 * entries
         else:
             take_best(z, bits, low, high, turn, out[r])
-            for label in range(low, high):
-                z[label] = 0.0
+            z[low:high] = 0.0
             work += entries + (high - low) * (1.0 + full + len(out[r])) / ROW_SPEED
         for at in range(first, first + np.uint64(members.size[i])):
             z[members.held[at].label] = 0.0
@@ -226,7 +224,7 @@ def top_rows(rows, X, weights, z, out):
         end = X_indptr[i + np.uint32(1)]
         for part in range(weights.list_size.shape[1]):
             low = part * weights.part_width
-            high = smaller(low + weights.part_width, weights.K)
+            high = min(low + weights.part_width, weights.K)
             add_postings(X_indices, start, end, X_data[start:end], part, low, high, weights, z)
         size = 0
         worst = np.float32(-np.inf)
@@ -235,7 +233,7 @@ def top_rows(rows, X, weights, z, out):
             if size == k and not score > worst:
                 continue
             at = size if size < k else k - 1
-            size = smaller(size + 1, k)
+            size = min(size + 1, k)
             while at > 0 and scores[at - 1] < score:
                 scores[at] = scores[at - 1]
                 out[r, at] = out[r, at - 1]
@@ -243,5 +241,4 @@ def top_rows(rows, X, weights, z, out):
             scores[at] = score
             out[r, at] = label
             worst = scores[size - 1]
-        for label in range(weights.K):
-            z[label] = 0.0
+        z[:] = 0.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import kernel, larger
+from longtail.compiled import kernel
 
 EMPTY = np.uint32(0xFFFFFFFF)  # the label of an empty slot
 NOWHERE = np.uint32(0xFFFFFFFF)  # no list, no row
@@ -26,9 +26,8 @@ def shrunk(slot, lam):
 def count_nonzeros(weights, lam, out):
     """out[j, part] = the number of labels of the part with w != 0."""
     slots = weights.slots
+    out[:] = 0
     for j in range(len(weights.start)):
-        for part in range(out.shape[1]):
-            out[j, part] = 0
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
             if shrunk(slots[slot], lam) != np.float32(0.0):
@@ -107,5 +106,5 @@ def dual_parts(weights, lam, members):
     for i in range(len(members.start)):
         first = members.start[i]
         for at in range(first, first + np.uint64(members.size[i])):
-            total += larger(members.held[at].alpha, 0.0)
+            total += max(members.held[at].alpha, 0.0)
     return square, total
