@@ -143,6 +143,7 @@ def reached(bodies: dict[str, ast.FunctionDef], names: set[str]) -> set[str]:
 # name of that function or class, which tests must use. A kernel that only kernels of its file call needs no entry.
 MEMOIR = "longtail.methods.memoir."
 COMPARED_THROUGH = {
+    "longtail.methods.one_vs_all.newton_span_kernels.best_in_span": "longtail.methods.one_vs_all.newton.move_in_span",
     "longtail.metrics.hits_kernel.mark_hits": "longtail.metrics.hits.find_hits",
     "longtail.models.compact_kernels.rows_above": "longtail.models.CompactModel",
     "longtail.models.compact_kernels.score_pairs": "longtail.models.CompactModel",
