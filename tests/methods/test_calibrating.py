@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +15,7 @@ from longtail import memory, metrics
 from longtail.calibration.targets import reached
 from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating
+from longtail.methods.ensemble import _combined
 from longtail.methods.pd_sparse.stages import STAGES, n_passes
 from longtail.models import EnsembleModel
 from longtail.topk import TopK
@@ -289,11 +292,11 @@ def logit(p: np.ndarray) -> np.ndarray:
 
 def test_an_ensemble_averages_the_log_odds_of_its_members(ensemble):
     X, _ = data(seed=1)
-    model = ensemble.model_
+    ensemble = copy.copy(ensemble)
+    model = ensemble.model_ = replace(ensemble.model_, depth=12)  # so that all labels are candidates
     expected = model.intercept + sum(
         weight * logit(member.probabilities(X)) for weight, member in zip(model.weights, model.members, strict=True)
     )
-    assert model.depth == 12  # so that all labels are candidates
     top = ensemble.predict_topk(X, 4)
     np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1)[:, :4], atol=2e-3)
     np.testing.assert_allclose(top.probabilities, 1 / (1 + np.exp(-top.scores)), atol=1e-5)
@@ -362,6 +365,20 @@ def test_an_ensemble_of_fitted_estimators(calibrated):
     assert fitted.predict(X).shape == (300, 12)
     with pytest.raises(InputError, match="must be calibrated"):
         lt.Ensemble.of([calibrated, lt.OneVsAll(n_jobs=1).fit(X, y)])
+
+
+@pytest.mark.parametrize(("place", "depth"), [(2, 5), (7, 10), (15, 20)])
+def test_the_lists_of_members_are_as_long_as_held_out_rows_need(place, depth):
+    """The right label has this place in the list of the only member, and the best probability."""
+
+    def logits(n: int) -> tuple[np.ndarray, np.ndarray]:
+        candidates = np.tile(np.arange(n), (40, 1))
+        return np.where(candidates == place, 5.0, -5.0)[:, :, None], candidates
+
+    truth = sp.csr_array((np.ones(40), (np.arange(40), np.full(40, place))), shape=(40, 20))
+    weights, _, found, top = _combined(logits, truth, 20)
+    assert (found, weights[0] > 0, top.labels.shape) == (depth, True, (40, 20))
+    assert (top.labels[:, 0] == place).all()
 
 
 @pytest.mark.parametrize("members", [[], ["one-vs-all"], [lt.OneVsAll(C=-1)]])
