@@ -91,6 +91,7 @@ def test_train_help_has_every_parameter_with_its_default(good):
         for name, parameter in ((each, parameters[each]) for each in parameters if each not in options.NOT_OFFERED):
             flag, default = f"--{prefix}{name.replace('_', '-')} ", options.default_text(parameter.default)
             said = re.split(r" --(?!no-)", out[out.index(flag) :])[0]
+            said = said.removesuffix(" [auto chooses it on held-out rows]")
             assert said.endswith(f"[default: {default}]" if default else "")
     assert "Weight of the loss against the penalty" in out
     assert "--loss squared_hinge|logistic" in out

@@ -76,9 +76,10 @@ def compare(
         own = {name: value for name, value in reading.items() if name not in OF_TRAINING}
         own |= {} if test_labels is None else {"labels": test_labels}
         train, held_out = rows, read_data(test, own, labelled=True, like=rows)[0]
-    train = with_chosen_scale(train, text_options)
-    if train.text_features is not None and held_out.text_features is not train.text_features:
-        held_out = held_out.with_embedding_scale(train.text_features.embedding_scale)
+    scaled = with_chosen_scale(train, text_options)
+    if scaled is not train:
+        assert scaled.text_features is not None
+        train, held_out = scaled, held_out.with_embedding_scale(scaled.text_features.embedding_scale)
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="longtail-compare-") as place, step("Comparing", "methods") as shown:
         folder = os.path.join(place, "data")
