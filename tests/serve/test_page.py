@@ -75,7 +75,7 @@ def test_labels_appear_while_typing(visit):
     page.type("#text", "itching ra")
     page.wait_for_function("() => document.querySelector('.result .name')?.textContent === 'skin'")
     page.type("#text", "sh")
-    page.wait_for_function("() => document.querySelector('.result .title').textContent === 'Skin'")
+    page.wait_for_function("() => document.querySelector('.result .title')?.textContent === 'Skin'")
     assert page.locator(".result").count() == 4
     page.get_by_role("button", name="Clear").click()
     page.wait_for_selector("text=Labels appear here as you write.")
@@ -100,13 +100,13 @@ def test_examples_and_dropped_files_fill_the_text(visit):
     page = visit()
     page.get_by_role("button", name="dry cough for three weeks").click()
     assert page.input_value("#text") == "dry cough for three weeks"
-    page.wait_for_function("() => document.querySelector('.result .name').textContent !== 'bone'")
+    page.wait_for_function("() => document.querySelector('.result .name')?.textContent === 'lung'")
     data = page.evaluate_handle(
         "() => { const d = new DataTransfer(); d.items.add(new File(['fracture of a rib'], 'a.txt')); return d; }"
     )
     page.dispatch_event(".editor", "drop", {"dataTransfer": data})
     page.wait_for_function("() => document.querySelector('#text').value === 'fracture of a rib'")
-    page.wait_for_function("() => document.querySelector('.result .name').textContent === 'bone'")
+    page.wait_for_function("() => document.querySelector('.result .name')?.textContent === 'bone'")
 
 
 def test_two_models_side_by_side(visit):
@@ -135,7 +135,7 @@ def test_labels_can_be_searched_and_opened(visit):
     assert "70 %" in page.locator(".detail .figures").inner_text()
     page.fill("#label-search", "")
     page.get_by_role("button", name="rare 1").click()
-    page.wait_for_function("() => document.querySelector('button.row .name').textContent === 'skin'")
+    page.wait_for_function("() => document.querySelector('button.row .name')?.textContent === 'skin'")
     page.fill("#label-search", "zzz")
     page.wait_for_selector("text=No label has this in its name or title.")
 
@@ -201,7 +201,7 @@ def test_the_model_card(visit):
         assert part in text
     assert page.locator("svg.chart").count() == 4
     page.select_option("#model-picker", "vectors")
-    page.wait_for_function("() => document.querySelector('h1').textContent === 'vectors'")
+    page.wait_for_function("() => document.querySelector('h1')?.textContent === 'vectors'")
     assert page.locator("svg.chart").count() == 0
     assert "rows of numbers" in page.inner_text("main")
     page.goto(page.url.replace("#model", "#try"))
