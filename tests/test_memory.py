@@ -12,6 +12,7 @@ import longtail as lt
 from longtail import memory
 from longtail.errors import InputError
 from longtail.methods import METHODS
+from longtail.models import plain
 
 
 def test_free_memory_is_that_of_the_system(monkeypatch, tmp_path):
@@ -40,6 +41,27 @@ def test_the_message_says_what_would_fit(monkeypatch):
         InputError, match=r"1,000,000,000 features need 24.0 GB .* 8.0 GB of memory are free; take fewer"
     ):
         memory.must_fit(10**9, "features", 24, "take fewer")
+
+
+def test_freed_memory_goes_back_to_the_system():
+    pieces = [np.ones(10_000) for _ in range(1000)]  # 80 MB, each too small for a mapping of its own
+    before = memory.resident()
+    last = pieces[-1]  # keeps the end of the heap, so that freeing alone gives nothing back
+    del pieces
+    memory.release()
+    assert memory.resident() < before - 40e6 or memory._trim().__name__ == "<lambda>"
+    assert last.sum() == 10_000
+
+
+def test_another_c_library_keeps_what_it_wants(monkeypatch):
+    class Without:
+        def __init__(self, name):
+            raise TypeError("no library of the process")
+
+    memory._trim.cache_clear()
+    monkeypatch.setattr(memory.ctypes, "CDLL", Without)
+    memory.release()
+    memory._trim.cache_clear()
 
 
 def sparse(n_columns: int) -> sp.csr_array:
@@ -88,6 +110,7 @@ def test_no_method_refuses_columns_that_it_would_not_take_the_memory_for(clf, wh
 
 def test_a_model_for_too_many_features_does_not_predict(monkeypatch):
     clf = lt.OneVsAll().fit(sparse(5), sparse(4))
+    monkeypatch.setattr(plain, "BUDGET", -1)  # rows that are scored without kernels need no index
     monkeypatch.setattr(memory, "free", lambda: 99.0)
     with pytest.raises(InputError, match=r"5 features need .* train on fewer"):
         clf.predict_topk(sparse(5))

@@ -1,10 +1,16 @@
-"""How much memory is free. A request that cannot fit is refused before it is tried, because the operating system would
-otherwise kill the process without a message when the memory is full."""
+"""How much memory is free, and how to give some back.
+
+A request that cannot fit is refused before it is tried, because the operating system would otherwise kill the process
+without a message when the memory is full.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from longtail.errors import InputError
@@ -74,3 +80,22 @@ def must_fit(count: int, what: str, bytes_each: int, remedy: str) -> None:
             f"{count:,} {what} need {needed / 1e9:.1f} GB at {bytes_each} bytes each, but "
             f"{available / 1e9:.1f} GB of memory are free; {remedy}"
         )
+
+
+def release() -> None:
+    """Return freed memory to the system.
+
+    The allocator of glibc keeps tens of megabytes per thread after large temporary arrays were freed. Other allocators
+    have no such function, and nothing happens.
+    """
+    _trim()(0)
+
+
+@functools.cache
+def _trim() -> Callable[[int], int]:
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library; Windows has no library of the process
+        return lambda keep: 0
+    trim.argtypes = [ctypes.c_size_t]
+    return trim

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -261,15 +263,18 @@ def test_stopping_ends_the_blocks_that_report():
     assert ended.is_set()
 
 
-def _threads_seen(_):
-    return parallel.n_threads(None)
+JOBLIB = """
+from joblib import Parallel, delayed
+from longtail import parallel
+seen = Parallel(n_jobs={workers}, backend={backend!r})(delayed(parallel.n_threads)(None) for _ in range(2))
+print(seen, parallel.n_threads(None))
+"""
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
 def test_inside_a_worker_of_joblib_threads_are_not_multiplied(backend):
-    from joblib import Parallel, delayed
-
+    """In a process of its own: one with threads, as that of the tests, cannot safely fork."""
     cores = len(os.sched_getaffinity(0))
-    seen = Parallel(n_jobs=cores + 1, backend=backend)(delayed(_threads_seen)(number) for number in range(2))
-    assert seen == [1, 1]
-    assert parallel.n_threads(None) == cores
+    call = [sys.executable, "-c", JOBLIB.format(workers=cores + 1, backend=backend)]
+    told = subprocess.run(call, capture_output=True, text=True, timeout=120, check=True)
+    assert told.stdout.split("\n")[0] == f"[1, 1] {cores}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from longtail import parallel, runs, store, training
+from longtail import memory, parallel, runs, store, training
 from longtail.errors import InputError, ModelError, RunError
 from longtail.methods.problem import Block, Extras, Part, Problem
 from longtail.models import LinearModel, Model
@@ -90,6 +90,7 @@ def solve(
 
     plan : kept in the run folder; the time limits of blocks come from it
     """
+    memory.release()  # what reading the data and making the problem needed
     workers = workers or parallel.Workers()
     most = shard_weights(shard_size)
     if run is not None:
@@ -141,6 +142,7 @@ class _Assembly:
         self.records[part.block] = training.BlockRecord(
             part.items, part.status, part.n_iter, part.figures, part.seconds
         )
+        memory.release()  # what solving the block needed
 
     def result(self) -> Solved:
         problem = self.problem
