@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
 import textwrap
+import time
 import warnings
 
 import numba
@@ -46,6 +48,21 @@ def test_a_borrowing_kernel_makes_no_arrays():
     assert compiled.borrowing_kernel(double)(3) == 6
     with pytest.raises(numba.core.errors.NumbaError, match="returning of array"):
         compiled.borrowing_kernel(sum_of_ones)(3)
+
+
+@pytest.mark.parametrize("form", ["outer", "inner"])
+def test_threads_share_the_forms_of_a_kernel(form, monkeypatch):
+    """Since Python 3.12, `cached_property` does not make threads wait for each other."""
+
+    def slowly(kernel):
+        time.sleep(0.05)
+        return object()
+
+    monkeypatch.setattr(compiled.Kernel, f"_make_{form}", slowly)
+    fresh = compiled.kernel(double)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: getattr(fresh, form), range(4)))
+    assert made == 4 * made[:1]
 
 
 DISTURBED = """

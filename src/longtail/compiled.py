@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
+_making = threading.RLock()  # without it, two threads may each make a form of a kernel and compile it
 PATIENCE = 120.0  # seconds to wait for another process that compiles the same kernel
 
 
@@ -66,6 +67,10 @@ class Kernel:
 
     @cached_property
     def outer(self) -> Any:
+        with _making:
+            return vars(self).get("outer") or self._make_outer()
+
+    def _make_outer(self) -> Any:
         numba = _numba()
         try:
             compiled = numba.njit(cache=True, no_cfunc_wrapper=True, **self.options)(self.function)
@@ -78,6 +83,10 @@ class Kernel:
 
     @cached_property
     def inner(self) -> Any:
+        with _making:
+            return vars(self).get("inner") or self._make_inner()
+
+    def _make_inner(self) -> Any:
         made = _numba().njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **self.options)(self.function)
         if hasattr(made, "get_call_template"):  # absent with NUMBA_DISABLE_JIT
             made.get_call_template = _without_literals(made.get_call_template)

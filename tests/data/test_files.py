@@ -115,7 +115,7 @@ def test_what_is_no_regular_file(tmp_path):
     assert refusal(tmp_path / "dangling") == "cannot be opened: No such file or directory"
     assert refusal(tmp_path / "absent") == "cannot be opened: No such file or directory"
     assert refusal(tmp_path / "absent" / "data") == "cannot be opened: No such file or directory"
-    assert refusal(tmp_path / "a\0b") == "cannot be opened: embedded null byte"
+    assert refusal(tmp_path / "a\0b") == "cannot be opened: there is a NUL character in its name"
     assert refusal(tmp_path / ("a" * 300)) == "cannot be opened: File name too long"
     assert refusal("") == "cannot be opened: No such file or directory"
 

@@ -153,8 +153,8 @@ def open_regular(path: PathLike) -> IO[bytes]:
 
 
 def _reason(path: PathLike, error: OSError | ValueError) -> str:
-    if isinstance(error, ValueError):  # a NUL in the name
-        return str(error)
+    if isinstance(error, ValueError):  # Python's own words differ between versions
+        return "there is a NUL character in its name"
     if error.errno == errno.ENXIO:  # the path is a socket or an absent device
         return "it is a socket or an absent device; expected a regular file"
     return error.strerror or str(error)
