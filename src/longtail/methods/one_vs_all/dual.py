@@ -118,7 +118,7 @@ def _solve_in_lanes(
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        verify(X, first.base, space.lanes, space.pass_scratch, ahead)
+        verify(X, problem.visiting_order, first.base, space.lanes, space.pass_scratch, ahead)
         space.make_room_for_alphas()
         settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]
