@@ -1,9 +1,9 @@
 """The pass of the dual solver over all rows, for 32 labels at once. It finds the loss of each label over all rows, and
 the rows that belong into its working set.
 
-The panel holds the weights of the 32 labels interleaved. Its elements are half-precision numbers, stored as uint16, so
-that the 32 weights of a feature fill one cache line of 64 bytes; or float32 (see panel.py). Numba compiles a version
-for each. Products and sums are float32 in both.
+The panel holds the weights of the 32 labels interleaved. Its elements are bfloat16 numbers, stored as uint16, so that
+the 32 weights of a feature fill one cache line of 64 bytes; or float32 (see panel.py). Numba compiles a version for
+each. Products and sums are float32 in both.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LABEL_LANES = 32  # labels that share a pass over X
 DENSE_ROWS = dense_rows()  # scored together
 SHORT_ROW = 20  # nonzeros: rows of fewer, in the mean, are visited by length
 WINDOW = 4096
-WIDE = 65_536  # features: with more, the panel outgrows the second-level cache
+WIDE = 32_768  # features: with more, the panel outgrows the second-level cache
 FETCH_AHEAD = 128  # nonzeros by which lines of such a panel are fetched ahead
 
 
@@ -258,14 +258,15 @@ def keep_best(found, bits, keep):
 
 
 def visiting_order(X: Samples) -> np.ndarray:
-    """The order in which a pass visits the rows: if rows are short, by length among WINDOW nonzeros of neighbours.
+    """The order in which a pass visits the rows: by length among WINDOW nonzeros of neighbours, if rows are short.
 
     The processor predicts the end of a row by the rows before. If lengths come in any order, it is wrong at nearly
-    every row, which takes as long as ten nonzeros. Long rows are better read in the order of memory.
+    every row, which takes as long as ten nonzeros. Long rows, and rows whose lines are fetched ahead, are visited in the
+    order of memory.
     """
     starts, n = X.indptr.view(np.int64), len(X.squares)
-    is_short = len(X.data) <= SHORT_ROW * n
-    order = np.lexsort((np.diff(starts), starts[:-1] // WINDOW)) if is_short else np.arange(n)
+    by_length = fetch_ahead(X.n_sparse) is None and len(X.data) <= SHORT_ROW * n
+    order = np.lexsort((np.diff(starts), starts[:-1] // WINDOW)) if by_length else np.arange(n)
     return frozen(order, np.uint32)
 
 
