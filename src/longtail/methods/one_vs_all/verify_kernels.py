@@ -20,7 +20,7 @@ from longtail.methods.one_vs_all.panel import dense_rows
 LABEL_LANES = 32  # labels that share a pass over X
 DENSE_ROWS = dense_rows()  # scored together
 SHORT_ROW = 20  # nonzeros: rows of fewer, in the mean, are visited by length
-WINDOW = 4096
+WINDOW = 4096  # nonzeros of the rows among which they are
 WIDE = 32_768  # features: with more, the panel outgrows the second-level cache
 FETCH_AHEAD = 128  # nonzeros by which lines of such a panel are fetched ahead
 
@@ -261,8 +261,8 @@ def visiting_order(X: Samples) -> np.ndarray:
     """The order in which a pass visits the rows: by length among WINDOW nonzeros of neighbours, if rows are short.
 
     The processor predicts the end of a row by the rows before. If lengths come in any order, it is wrong at nearly
-    every row, which takes as long as ten nonzeros. Long rows, and rows whose lines are fetched ahead, are visited in the
-    order of memory.
+    every row, which takes as long as ten nonzeros. Long rows, and rows whose lines are fetched ahead, are visited in
+    the order of memory.
     """
     starts, n = X.indptr.view(np.int64), len(X.squares)
     by_length = fetch_ahead(X.n_sparse) is None and len(X.data) <= SHORT_ROW * n
