@@ -4,7 +4,7 @@
 
 For every group of labels (all, 1 positive, 2-5, 6-20, 21-100, more) a random sample is solved in one thread, REPEATS
 times, and the smallest CPU milliseconds per label of each stage are printed: the index of rare features, coordinate
-descent (with gathering its rows and filling the panel), the passes over X, and settling. Rounds, active rows and the
+descent (with listing its features and filling the panel), the passes over X, and settling. Rounds, active rows and the
 gap do not depend on the machine. Folders as for quality.py.
 """
 

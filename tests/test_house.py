@@ -49,6 +49,8 @@ MAY_IMPORT = {
 FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel", "borrowing_kernel"}
 EVERYWHERE = {"larger", "smaller", "as_element", "as_float"}  # intrinsics of compiled.py
+EVERYWHERE |= {"fetch", "sparse_dot"}  # and of row_intrinsics.py
+
 UNSAFE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle", "torch"}
 
 

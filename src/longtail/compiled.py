@@ -164,12 +164,20 @@ def _chosen(kind: Any, comparison: str) -> Any:
 
 @intrinsic
 def as_element(typing_context: Any, array: Any, value: Any) -> Any:
-    """A float32 as an element of the array: the bits of a half-precision number (uint16), or itself."""
+    """A float32 as an element of the array: itself, or the bits of a bfloat16 number (uint16).
+
+    bfloat16 is the upper half of a float32. It is rounded to the nearest, ties to even; NaN stays NaN.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if array.dtype != types.uint16:
             return args[1]
-        return builder.bitcast(builder.fptrunc(args[1], ir.HalfType()), ir.IntType(16))
+        number, shift = ir.IntType(32), ir.IntType(32)(16)
+        bits = builder.bitcast(args[1], number)
+        odd = builder.and_(builder.lshr(bits, shift), number(1))
+        rounded = builder.lshr(builder.add(bits, builder.add(odd, number(0x7FFF))), shift)
+        is_nan = builder.fcmp_unordered("uno", args[1], args[1])
+        return builder.trunc(builder.select(is_nan, number(0x7FC0), rounded), ir.IntType(16))
 
     return array.dtype(array, types.float32), generate
 
@@ -181,7 +189,8 @@ def as_float(typing_context: Any, element: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         if element != types.uint16:
             return args[0]
-        return builder.fpext(builder.bitcast(args[0], ir.HalfType()), ir.FloatType())
+        number = ir.IntType(32)
+        return builder.bitcast(builder.shl(builder.zext(args[0], number), number(16)), ir.FloatType())
 
     return types.float32(element), generate
 

@@ -8,22 +8,40 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels, lanes, settle_kernels, verify_kernels
 from longtail.methods.one_vs_all.inputs import samples
-from longtail.methods.one_vs_all.panel import FULL, HALF, converts_half
+from longtail.methods.one_vs_all.panel import FULL, SHORT
 from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import FORMS, in_form, problem_of, problems, random_problem
 from tests.methods.one_vs_all.test_dual import signs, text_like
 
-PANEL_TYPES = [HALF, FULL] if converts_half() else [FULL]
+PANEL_TYPES = [SHORT, FULL]
 panel_types = st.sampled_from(PANEL_TYPES)
 forms = st.sampled_from(FORMS)
 
 
 def as_floats(panel):
-    """The panel as NumPy's floats of the same size."""
-    return panel.view(np.float16) if panel.dtype == HALF else panel
+    """The panel as float32."""
+    return (panel.astype(np.uint32) << 16).view(np.float32) if panel.dtype == SHORT else panel
+
+
+def rounded(values, panel_type):
+    """Values as the panel holds them: in bfloat16, the upper half of a float32, or as they are. Ties go to even."""
+    values = np.asarray(values, np.float32)
+    if panel_type == FULL:
+        return values
+    whole = values.astype(float)
+    exponent = np.floor(np.log2(np.abs(whole), where=whole != 0, out=np.zeros_like(whole)))
+    unit = 2.0 ** (exponent - 7)  # of the last of eight binary digits
+    return (np.round(whole / unit) * unit).astype(np.float32)
+
+
+def elements(values, panel_type):
+    """These values as elements of a panel."""
+    held = rounded(values, panel_type)
+    return held if panel_type == FULL else (held.view(np.uint32) >> 16).astype(np.uint16)
 
 
 @given(
@@ -42,18 +60,18 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, form, panel_type, ahead):
     space.lanes.each["need"][:] = 40
     space.grow(dual_kernels.MORE_ROWS)
     L = space.lanes
-    as_floats(L.panel)[1:] = rng.normal(size=(rows.n_sparse, LABEL_LANES))
+    L.panel[:] = elements(rng.normal(size=L.panel.shape), panel_type)
     L.dense_panel[:] = rng.normal(size=L.dense_panel.shape)
-    L.line_of[:] = rng.permutation(rows.n_sparse + 1)[: rows.n_sparse]  # some may point to line 0, which is zero
     L.factor[:], L.offset[:] = rng.normal(size=LABEL_LANES), rng.normal(size=LABEL_LANES)
     L.tau[:] = rng.choice([0.0, 0.5, np.inf], size=LABEL_LANES)
     L.each["want"][:] = rng.integers(1, 3 if tiny_room else 40, size=LABEL_LANES)
     L.positive[:] = rng.integers(0, 2**32, size=n)
     L.member[:] = rng.integers(0, 2**32, size=n)
     tau = L.tau.copy()
-    verify_kernels.verify(rows, base, L, space.pass_scratch, ahead)
+    order = frozen(rng.permutation(n), np.uint32)
+    verify_kernels.verify(rows, order, base, L, space.pass_scratch, ahead)
 
-    weights = np.concatenate([as_floats(L.panel)[L.line_of].astype(float), L.dense_panel])
+    weights = np.concatenate([as_floats(L.panel).astype(float), L.dense_panel])
     z = X.toarray()[:, columns[:d]].astype(float) @ weights + np.outer(base, L.factor) + L.offset
     bit = (L.positive[:, None] >> np.arange(LABEL_LANES)) & 1
     slack = np.maximum(0, 1 - np.where(bit, 1, -1) * z)
@@ -73,29 +91,52 @@ def test_verify_equals_its_twin(seed, n, d, tiny_room, form, panel_type, ahead):
         np.testing.assert_allclose(np.sort(slack[found, b])[::-1][: len(best)], best, rtol=1e-4, atol=1e-4)
 
 
-@given(st.lists(st.tuples(st.integers(0, 31), st.sets(st.integers(0, 6))), max_size=30), panel_types)
-@settings(deadline=None)
-def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps, panel_type):
-    """Lanes take features up and drop them; after every step the panel says what a dense one would."""
-    rows, _ = samples(in_form(sp.csr_array((1, 9), dtype=np.float32), "hybrid", [7, 8]), 1.0)
-    space, dense = lanes.DualSpace(rows, 1, panel_type), np.zeros((7, LABEL_LANES), np.float32)
+@given(st.integers(0, 1000), st.lists(st.integers(0, 31), min_size=1, max_size=12), panel_types)
+@settings(deadline=None, max_examples=40)
+def test_lanes_list_features_once_and_the_panel_holds_their_weights(seed, taken, panel_type):
+    """Lanes take rows up, in two rounds, and are emptied; after every step the panel says what a dense one would."""
+    rng = np.random.default_rng(seed)
+    X, _ = random_problem(seed, n=12, d=9)
+    rows, _ = samples(in_form(X, "hybrid", [7, 8]), 1.0)
+    whole = rows_of(rows)
+    space, dense = lanes.DualSpace(rows, len(taken), panel_type), np.zeros((rows.n_sparse, LABEL_LANES), np.float32)
     L, s = space.lanes, space.scratch
-    for value, (b, features) in enumerate(steps, start=1):
-        s.features[: len(features)], s.w[: len(features)] = sorted(features), value / 3
-        s.w_dense[:] = value / 3
-        norm = dual_kernels.fill_lane(b, L, s, len(features), np.float32(2.0))
-        held = as_floats(L.panel).dtype.type(np.float32(2.0) * np.float32(value / 3))
+    rule = lanes.DualRule(1.0, 0.01, 0.0)
+    for step, b in enumerate(taken):
+        met = []
+        for _ in range(2):
+            chosen = rng.permutation(12)[:3].astype(np.uint32)
+            dual_kernels.list_features(b, rows, chosen, L)
+            met = list(dict.fromkeys([*met, *(f for i in chosen for f in np.flatnonzero(whole[i]))]))
+            features = L.features[b, : L.each["n_features"][b]]
+            assert features.tolist() == met
+            s.w[met], s.w_dense[:] = rng.normal(size=len(met)), rng.normal(size=2)
+            expected = np.zeros(rows.n_sparse, np.float32)
+            expected[met] = rounded(np.float32(2.0) * s.w[met], panel_type)
+            expected_dense = rounded(np.float32(2.0) * s.w_dense, panel_type)
+            norm = dual_kernels.fill_lane(b, L, s, np.float32(2.0))
+            dense[:, b] = expected
+            np.testing.assert_array_equal(as_floats(L.panel), dense)
+            np.testing.assert_array_equal(s.w, expected)
+            np.testing.assert_array_equal(s.w_dense, expected_dense)
+            np.testing.assert_array_equal(L.dense_panel[:, b], expected_dense)
+            assert norm == pytest.approx((expected**2).sum() + (expected_dense**2).sum(), rel=1e-5)
+            assert dual_kernels.squared_norm(features, s) == pytest.approx(norm, rel=1e-5)
+            dual_kernels.clear(features, s)
+            assert not s.w.any()
+            assert not s.w_dense.any()
+        settle_kernels.close_lane(b, 1.0, 0.0, True, rule.prune, L, space.out, step)
         dense[:, b] = 0.0
-        dense[sorted(features), b] = held
-        np.testing.assert_array_equal(as_floats(L.panel)[L.line_of], dense)
-        assert (s.w[: len(features)] == np.float32(held)).all()
-        assert (s.w_dense == np.float32(held)).all()
-        assert (L.dense_panel[:, b] == np.float32(held)).all()
-        assert norm == pytest.approx((len(features) + 2) * float(held) ** 2, rel=1e-6)
-        used = (dense != 0).any(1)
-        assert (L.line_of[~used] == 0).all()
-        assert (L.panel[0] == 0).all()
-        assert L.n_free[0] == 7 - used.sum()
+        np.testing.assert_array_equal(as_floats(L.panel), dense)
+        assert not L.users.any()
+        assert L.each["n_features"][b] == 0
+
+
+def rows_of(rows):
+    """The sparse part of X as a plain array."""
+    return sp.csr_array(
+        (rows.data, rows.indices.view(np.int32), rows.indptr.view(np.int64)), shape=(len(rows.squares), rows.n_sparse)
+    ).toarray()
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.data())
@@ -103,10 +144,11 @@ def test_the_panel_has_a_line_for_every_feature_in_use_and_no_other(steps, panel
 def test_keep_best_keeps_the_best_and_the_first_of_equals(values, data):
     keep = data.draw(st.integers(1, len(values)))
     slack, found = np.array(values, np.float32), np.arange(len(values), dtype=np.uint32)
-    count, limit = verify_kernels.keep_best(found, slack, 0, len(values), keep, np.empty(len(values), np.float32))
+    last = verify_kernels.keep_best(found, slack.view(np.uint32), keep)
     expected = sorted(sorted(range(len(values)), key=lambda i: (-values[i], i))[:keep])
-    assert found[:count].tolist() == expected
-    assert limit == min(values[i] for i in expected)
+    assert found[:keep].tolist() == expected
+    assert slack[:keep].tolist() == [values[i] for i in expected]
+    assert slack[last] == min(values[i] for i in expected)
 
 
 def lane_with(X, y, cost, panel_type=FULL):
@@ -128,27 +170,27 @@ def test_descend_reaches_the_optimum_of_the_working_set(C, form):
     rows, space = lane_with(in_form(X, form), y, 3 * C)
     _, columns = samples(in_form(X, form), 1.0)
     L, s = space.lanes, space.scratch
-    count = dual_kernels.gather(rows, L.rows, 60, s)
-    w = np.zeros(count, np.float32)
-    dual_kernels.descend(L.each[0], rows, L.rows, L.alpha, C, 1e-6, s, w)
+    dual_kernels.list_features(0, rows, L.rows[:60], L)
+    features = L.features[0, : L.each["n_features"][0]]
+    dual_kernels.descend(L.each[0], rows, L.rows, L.alpha, C, 1e-6, features, s)
     order, alpha = L.rows[:60], L.alpha[:60]
     cost, A = np.where(y > 0, 3 * C, C), ref.augmented(X, 1.0)
     full = np.zeros(A.shape[1])
-    full[columns[s.features[:count]]], full[-1] = w, L.each["bias_weight"][0]
+    full[columns[: rows.n_sparse]], full[-1] = s.w, L.each["bias_weight"][0]
     full[columns[rows.n_sparse : -1]] = s.w_dense
     np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)  # w = sum alpha y x
     expected = alpha.sum() - 0.5 * full @ full - (alpha**2 / (4 * cost[order])).sum()
     assert L.each["dual"][0] == pytest.approx(expected, rel=1e-4)
     slack = np.maximum(0, 1 - A @ full)[y > 0]
-    loss = dual_kernels.positive_loss(L.each[0], rows, L.rows, s, w)
+    loss = dual_kernels.positive_loss(L.each[0], rows, L.rows, s)
     assert loss == pytest.approx((slack**2).sum(), rel=1e-3, abs=1e-6)
     best = ref.optimum("squared_hinge", A, y, cost)
     assert L.each["dual"][0] == pytest.approx(best, rel=1e-4)
     assert ref.objective("squared_hinge", A, y, cost, full) == pytest.approx(best, rel=1e-4)
-    again, dense_weights = np.zeros(count, np.float32), s.w_dense.copy()
-    s.w_dense[:] = 0
-    dual_kernels.descend(L.each[0], rows, L.rows, L.alpha, C, 1e-6, s, again)  # from the solution
-    np.testing.assert_allclose(again, w, atol=1e-3)
+    w, dense_weights = s.w.copy(), s.w_dense.copy()
+    dual_kernels.clear(features, s)
+    dual_kernels.descend(L.each[0], rows, L.rows, L.alpha, C, 1e-6, features, s)  # from the solution
+    np.testing.assert_allclose(s.w, w, atol=1e-3)
     np.testing.assert_allclose(s.w_dense, dense_weights, atol=1e-3)
 
 
@@ -160,14 +202,14 @@ def test_the_even_start_is_the_best_multiple_of_two_alphas(form, n_positive):
     rows, space = lane_with(in_form(X, form), y, 3.0)
     _, columns = samples(in_form(X, form), 1.0)
     L, s = space.lanes, space.scratch
-    count = dual_kernels.gather(rows, L.rows, 60, s)
-    w = np.zeros(count, np.float32)
-    D, bias_weight = dual_kernels.even_start(L.each[0], rows, L.rows, L.alpha, 1 / 6, 1 / 2, s, w)
+    dual_kernels.list_features(0, rows, L.rows[:60], L)
+    features = L.features[0, : L.each["n_features"][0]]
+    D, bias_weight = dual_kernels.even_start(L.each[0], rows, L.rows, L.alpha, 1 / 6, 1 / 2, features, s)
     order, alpha, A = L.rows[:60], L.alpha[:60], ref.augmented(X, 1.0)
     assert len(set(alpha[:n_positive])) <= 1
     assert len(set(alpha[n_positive:])) <= 1
     full = np.zeros(A.shape[1])
-    full[columns[s.features[:count]]], full[-1] = w, bias_weight
+    full[columns[: rows.n_sparse]], full[-1] = s.w, bias_weight
     full[columns[rows.n_sparse : -1]] = s.w_dense
     np.testing.assert_allclose(full, A[order].T @ (alpha * y[order]), atol=1e-4)
 
@@ -179,32 +221,21 @@ def test_the_even_start_is_the_best_multiple_of_two_alphas(form, n_positive):
     assert dual(1.0) > max(dual(0.99), dual(1.01), 0.0)
 
 
-@given(st.integers(0, 1000))
+@given(st.integers(0, 1000), st.integers(6, 60))
 @settings(deadline=None, max_examples=40)
-def test_gather_copies_rows_and_renumbers_features_as_they_occur(seed):
-    X, _ = random_problem(seed, n=12, d=9)
+def test_sparse_rows_are_added_and_multiplied_in_place(seed, d):
+    rng = np.random.default_rng(seed)
+    X, _ = random_problem(seed, n=12, d=d)
     X.data[0] = 0.0
     X.eliminate_zeros()  # a matrix that stores every entry would be dense
-    chosen = np.random.default_rng(seed).permutation(12)[:5].astype(np.uint32)
-    rows, space = lane_with(X, np.ones(12), 1.0)
-    s = space.scratch
-    count = dual_kernels.gather(rows, chosen, 5, s)
-    met = np.concatenate([X[[i]].indices for i in chosen]).tolist()
-    assert s.features[:count].tolist() == list(dict.fromkeys(met))
-    assert not s.slot.any()
-    assert (s.ends[:6] % 4 == 0).all()
-    for r, i in enumerate(chosen):
-        start, end = int(s.ends[r]), int(s.ends[r + 1])
-        copied = np.zeros(9, np.float32)
-        np.add.at(copied, s.features[s.j[start:end]], s.x[start:end])
-        np.testing.assert_array_equal(copied, X[[i]].toarray().ravel())
-        w = np.random.default_rng(seed).normal(size=count).astype(np.float32)
-        ends = s.ends[r], s.ends[r + 1]
-        product = X[[i]].toarray().ravel()[s.features[:count]] @ w
-        assert dual_kernels.row_dot(s.x, s.j, *ends, w) == pytest.approx(product, rel=1e-4, abs=1e-5)
+    rows, _ = samples(X, 1.0)
+    w = rng.normal(size=d).astype(np.float32)
+    for i in range(12):
+        row = X[[i]].toarray().ravel()
+        assert dual_kernels.row_dot(rows, np.uint32(i), w) == pytest.approx(row @ w, rel=1e-4, abs=1e-5)
         changed = w.copy()
-        dual_kernels.add_row(s.x, s.j, *ends, np.float32(2), changed)
-        np.testing.assert_allclose(changed, w + 2 * X[[i]].toarray().ravel()[s.features[:count]], rtol=1e-5, atol=1e-6)
+        dual_kernels.add_row(rows, np.uint32(i), np.float32(2), changed)
+        np.testing.assert_allclose(changed, w + 2 * row, rtol=1e-5, atol=1e-6)
 
 
 def test_dense_rows_are_added_and_multiplied_in_place():
@@ -221,34 +252,54 @@ def test_dense_rows_are_added_and_multiplied_in_place():
 def test_the_first_guess_scores_as_the_mean_separating_weights_do(problem, form, bias):
     X, Y = problem
     p = problem_of(in_form(X, form), Y, bias=bias, solver="dual")
-    space, s = lanes.DualSpace(p.X, 1, FULL), p.X.n_sparse
+    space = lanes.DualSpace(p.X, 1, FULL)
+    L, s = space.lanes, space.scratch
     A = ref.augmented(X, bias)[:, p.column_of[: p.D]]
     for label in range(Y.shape[1]):
         own = p.positives.rows[p.positives.indptr[label] : p.positives.indptr[label + 1]]
-        count = dual_kernels.positive_mean(p.X, own, space.scratch)
-        mean = np.zeros(X.shape[1])
-        mean[space.scratch.features[:count]] = space.scratch.w[:count]
-        mean[s:] = space.scratch.w_dense
+        L.each["n_features"][0] = L.users[:] = 0
+        dual_kernels.list_features(0, p.X, own, L)
+        features = L.features[0, : L.each["n_features"][0]]
+        dual_kernels.positive_mean(p.X, own, s)
+        mean = np.concatenate([s.w, s.w_dense]).astype(float)
         expected = A[own, : X.shape[1]].mean(0) if len(own) else 0
         np.testing.assert_allclose(mean, expected, rtol=1e-4, atol=1e-6)
-        u, v, n_features = dual_kernels.guess(p.X, p.first, own, space.scratch)
+        dual_kernels.clear(features, s)
+        u, v = dual_kernels.guess(p.X, p.first, own, features, s)
+        np.testing.assert_array_equal(np.concatenate([s.w, s.w_dense]), mean)
+        dual_kernels.clear(features, s)
         w = u * np.append(mean, bias)[: p.D] + v * A.mean(0) if bias else u * mean + v * A.mean(0)
         W = np.empty((1, p.D))
         p.start.weights(p, np.array([label]), W)
-        assert n_features == (count if u else 0)
         if not own.size:
             assert (u, v) == (0.0, 0.0)
         elif ref.sine(A[own].mean(0), A.mean(0)) > 0.05:  # else float32 sums lose too many digits
             np.testing.assert_allclose(w, W[0], rtol=1e-3, atol=1e-3 * np.abs(W).max())
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.data())
+@given(st.lists(st.floats(0, 9, width=32), min_size=1, max_size=30), st.data())
 @settings(deadline=None)
 def test_smallest_of_best_equals_sorting(values, data):
     keep = data.draw(st.integers(1, len(values)))
-    scratch = np.empty(len(values), np.float32)
-    found = verify_kernels.smallest_of_best(np.array(values, np.float32), len(values), keep, scratch)
-    assert found == sorted(values, reverse=True)[keep - 1]
+    bits = np.abs(np.array(values, np.float32)).view(np.uint32)
+    limit = np.array([verify_kernels.smallest_of_best(bits, keep)], np.uint32).view(np.float32)
+    assert limit[0] == sorted(values, reverse=True)[keep - 1]
+
+
+@pytest.mark.parametrize(("density", "wide"), [(0.1, 99), (0.9, 99), (0.1, 79)])
+def test_a_pass_visits_short_rows_by_length_among_neighbours(density, wide, monkeypatch):
+    monkeypatch.setattr(verify_kernels, "WIDE", wide)
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.random((500, 80)) < density, dtype=np.float32)
+    rows, _ = samples(X, 1.0)
+    order = verify_kernels.visiting_order(rows)
+    assert sorted(order.tolist()) == list(range(500))
+    lengths, window = np.diff(X.indptr)[order], (X.indptr[:-1] // verify_kernels.WINDOW)[order]
+    if density > 0.5 or wide < 80:
+        assert order.tolist() == list(range(500))
+    else:
+        assert (np.diff(window) >= 0).all()
+        assert (np.diff(lengths)[np.diff(window) == 0] >= 0).all()
 
 
 @pytest.mark.parametrize("panel_type", PANEL_TYPES)
@@ -263,8 +314,10 @@ def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type, f
     L.each["rounds"][0], L.each["phase"][0] = 1, dual_kernels.TO_SOLVE
     dual_kernels.solve_lane(0, rows, lanes.DualRule(1.0, 0.01, 0.05), L, space.scratch)
     L.member[:], L.tau[1:] = 1, np.inf
-    verify_kernels.verify(rows, np.zeros(60, np.float32), L, space.pass_scratch, None)
-    w = np.concatenate([as_floats(L.panel)[L.line_of, 0].astype(float), L.dense_panel[:, 0], L.each["bias_weight"][:1]])
+    verify_kernels.verify(
+        rows, verify_kernels.visiting_order(rows), np.zeros(60, np.float32), L, space.pass_scratch, None
+    )
+    w = np.concatenate([as_floats(L.panel)[:, 0].astype(float), L.dense_panel[:, 0], L.each["bias_weight"][:1]])
     P = 0.5 * L.each["norm"][0] + L.each["loss"][0] + 3.0 * L.each["positive_loss"][0]
     A, cost = ref.augmented(X, 1.0)[:, column_of], np.where(y > 0, 3.0, 1.0)
     assert L.each["norm"][0] == pytest.approx(w @ w, rel=1e-6)
@@ -272,8 +325,9 @@ def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type, f
     assert objective == pytest.approx(P, rel=1e-6)
 
 
-def test_lanes_have_the_same_phases_in_both_files():
-    for name in ("EMPTY", "TO_SOLVE", "TO_CHECK"):
+def test_constants_are_the_same_in_both_files():
+    assert dual_kernels.LABEL_LANES == settle_kernels.LABEL_LANES == LABEL_LANES
+    for name in ("EMPTY", "TO_SOLVE", "TO_CHECK", "LINES_AHEAD"):
         assert getattr(settle_kernels, name) == getattr(dual_kernels, name)
 
 
@@ -313,7 +367,7 @@ def test_lanes_that_are_solved_are_written_and_emptied_and_others_grow(panel_typ
     L.each["rounds"][0], L.each["position"][0], L.each["phase"][0] = 1, 0, dual_kernels.TO_SOLVE
     assert dual_kernels.solve_lane(0, rows, rule, L, space.scratch) == dual_kernels.DONE
     assert L.each["phase"][0] == dual_kernels.TO_CHECK
-    weights = np.concatenate([as_floats(L.panel)[L.line_of, 0].astype(np.float32), L.dense_panel[:, 0]])
+    weights = np.concatenate([as_floats(L.panel)[:, 0], L.dense_panel[:, 0]])
 
     L.each["loss"][0] = 1e6  # far from solved
     L.each["n_found"][0] = 2

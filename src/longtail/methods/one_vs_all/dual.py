@@ -11,11 +11,11 @@ margin, alpha_i = 0, and they do not matter. So a label works on few rows, its w
 labels share, finds the rows that are missing there:
 
     1. working set: the positives and the rows that share rare features with them, or score highest by the start
-    2. coordinate descent on the working set, on renumbered columns, so that all of it stays in cache
+    2. coordinate descent on the working set, whose rows are read in place and asked for before they are needed
     3. one pass: P(w) over all rows, and the rows that violate their margin most
     4. solved, and the lane takes the next label; or those rows join the working set, and back to 2
 
-The pass reads the weights in half precision. The certificate stays exact, because P is taken at the rounded weights,
+The pass reads the weights in bfloat16. The certificate stays exact, because P is taken at the rounded weights,
 which are also the ones returned, and D at the alphas, which are not rounded. panel.py says where float32 is used.
 
 A label that has alphas of an earlier solution, of the same or of similar data, begins with these rows and alphas
@@ -70,7 +70,7 @@ def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, wor
 
 
 def _solve_again(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, part: Part, work: Work) -> Part:
-    """Solve the labels that half precision could not solve with float32 weights."""
+    """Solve the labels that bfloat16 could not solve with float32 weights."""
     (left,) = np.nonzero(part.status != Status.CONVERGED)
     left = left[np.argsort(part.items[left])]
     again = _solve_in_lanes(problem, first, block._replace(items=part.items[left]), FULL, _quiet(work, part))
@@ -118,7 +118,7 @@ def _solve_in_lanes(
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        verify(X, first.base, space.lanes, space.pass_scratch, ahead)
+        verify(X, problem.visiting_order, first.base, space.lanes, space.pass_scratch, ahead)
         space.make_room_for_alphas()
         settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]

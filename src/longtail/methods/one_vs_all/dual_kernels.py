@@ -9,9 +9,17 @@ import math
 
 import numpy as np
 
-from longtail.compiled import as_element, as_float, borrowing_kernel, larger, reordering_kernel, smaller
+from longtail.compiled import (
+    as_element,
+    as_float,
+    borrowing_kernel,
+    larger,
+    reordering_kernel,
+    smaller,
+)
+from longtail.methods.one_vs_all.row_intrinsics import fetch, sparse_dot
 
-DONE, MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT = 0, 1, 2, 3  # what `prepare` had no room for
+DONE, MORE_ROWS, MORE_OUTPUT = 0, 1, 2  # what `prepare` had no room for
 EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
 MIN_MORE_ROWS = 100  # a later round adds up to this number of rows,
 MORE_ROWS_SHARE = 0.5  # or this share of the working set if that is more
@@ -21,6 +29,9 @@ UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below
 MAX_PASSES = 300  # of coordinate descent over one working set
 FIRST_ALPHA = 1.0  # of the positives at the even start, before scaling
 FIRST_BIAS = -1.06  # at the even start: most rows of most labels lie just below the margin of -1
+ROWS_AHEAD = 3  # rows by which the entries of a working set are fetched before they are read,
+LINES_AHEAD = 16  # and features by which the lines of the panel are
+LABEL_LANES = 32  # as in verify_kernels.py; a test compares them
 PARALLEL = 1e-9  # as in starts/msi_kernels.py
 
 
@@ -42,99 +53,86 @@ def add_dense(dense, i, factor, v):
 
 
 @borrowing_kernel
-def row_dot(x, j, start, end, w):
-    """The product with a sparse row as `gather` copies it.
-
-    Four sums are taken at a time, because each addition to a single sum would wait for the one before.
-    """
-    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
-    a, b = np.float32(0.0), np.float32(0.0)
-    c, d = np.float32(0.0), np.float32(0.0)
-    for p in range(start, end, np.uint64(4)):
-        a += x[p] * w[j[p]]
-        b += x[p + one] * w[j[p + one]]
-        c += x[p + two] * w[j[p + two]]
-        d += x[p + three] * w[j[p + three]]
-    return (a + b) + (c + d)
+def row_dot(X, i, w):
+    """The product of the sparse part of row i with w."""
+    return sparse_dot(X.data, X.indices, X.indptr[i], X.indptr[i + np.uint32(1)], w)
 
 
 @borrowing_kernel
-def add_row(x, j, start, end, factor, w):
-    one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
-    for p in range(start, end, np.uint64(4)):
-        w[j[p]] += factor * x[p]
-        w[j[p + one]] += factor * x[p + one]
-        w[j[p + two]] += factor * x[p + two]
-        w[j[p + three]] += factor * x[p + three]
+def add_row(X, i, factor, w):
+    """Add the sparse part of row i, multiplied, to w."""
+    for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
+        w[X.indices[p]] += factor * X.data[p]
 
 
 @borrowing_kernel
-def gather(X, rows, n_rows, scratch):
-    """Copy the sparse part of the working set, with features renumbered 0, 1, ... in the order in which they occur.
+def fetch_row(X, i):
+    """Ask for the sparse part of row i, which is needed soon."""
+    for p in range(X.indptr[i], X.indptr[i + np.uint32(1)], np.uint64(16)):
+        fetch(X.data, p)
+        fetch(X.indices, p)
 
-    Rows are padded with zeros at feature 0 to multiples of four entries, for `row_dot` and `add_row`. Returns the
-    number of features. The dense part is read in place.
+
+@borrowing_kernel
+def list_features(b, X, rows, lanes):
+    """Add the sparse features of these rows to the list of lane b, which has each feature once.
+
+    Whether a feature is new is hard to predict, so there is no branch.
     """
-    slot, features = scratch.slot, scratch.features
-    count, at = np.uint32(0), np.uint64(0)
-    scratch.ends[0] = 0
-    for r in range(n_rows):
-        i = rows[r]
-        for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
+    lane, features, users = lanes.each[b], lanes.features[b], lanes.users
+    mine, count = np.uint32(1) << np.uint32(b), np.uint64(lane.n_features)
+    for r in range(len(rows)):
+        if r + ROWS_AHEAD < len(rows):
+            fetch_row(X, rows[r + ROWS_AHEAD])
+        for p in range(X.indptr[rows[r]], X.indptr[rows[r] + np.uint32(1)]):
             feature = X.indices[p]
-            if slot[feature] == np.uint32(0):
-                features[count] = feature
-                count += np.uint32(1)
-                slot[feature] = count
-            scratch.j[at], scratch.x[at] = slot[feature] - np.uint32(1), X.data[p]
-            at += np.uint64(1)
-        while at & np.uint64(3):
-            scratch.j[at], scratch.x[at] = np.uint32(0), np.float32(0.0)
-            at += np.uint64(1)
-        scratch.ends[r + 1] = at
-    for f in range(count):
-        slot[features[f]] = 0
-    return np.int64(count)
+            had = users[feature]
+            features[count] = feature
+            count += np.uint64((had & mine) == np.uint32(0))
+            users[feature] = had | mine
+    lane.n_features = np.int64(count)
 
 
 @borrowing_kernel
-def even_start(lane, X, rows, alpha, positive_half, negative_half, scratch, w):
+def even_start(lane, X, rows, alpha, positive_half, negative_half, features, scratch):
     """Begin with one alpha for all positives, one for all negatives, and their weights. Returns D and the bias weight.
 
     Many sweeps would pass until all alphas, together, have the right size. The ratio of the two alphas is a guess: with
     it the bias weight would be FIRST_BIAS. Their size is the best one: D(s alpha) = s a - s^2 b / 2 is largest at
     s = a / b, and is s a / 2 there.
     """
-    n_rows, n_positive = lane.n_rows, lane.n_positive
+    n_rows, n_positive, w = lane.n_rows, lane.n_positive, scratch.w
     negative = (FIRST_ALPHA * n_positive - FIRST_BIAS) / larger(n_rows - n_positive, 1)
     bias_weight, a, b = 0.0, 0.0, 0.0
     for r in range(n_rows):
+        if r + ROWS_AHEAD < n_rows:
+            fetch_row(X, rows[r + ROWS_AHEAD])
         alpha[r], half = (FIRST_ALPHA, positive_half) if r < n_positive else (negative, negative_half)
-        bias_weight += add_alpha(lane, X, rows, r, alpha[r], scratch, w)
+        bias_weight += add_alpha(lane, X, rows, r, alpha[r], scratch)
         a += alpha[r]
         b += alpha[r] * alpha[r] * half
-    b += squared_norm(w) + squared_norm(scratch.w_dense) + bias_weight * bias_weight
+    b += squared_norm(features, scratch) + bias_weight * bias_weight
     scale = a / b if b > 0.0 else 0.0
     for r in range(n_rows):
         alpha[r] *= scale
-    for f in range(len(w)):
-        w[f] *= np.float32(scale)
+    for f in range(len(features)):
+        w[features[f]] *= np.float32(scale)
     for f in range(len(scratch.w_dense)):
         scratch.w_dense[f] *= np.float32(scale)
     return 0.5 * scale * a, scale * bias_weight
 
 
 @borrowing_kernel
-def add_alpha(lane, X, rows, r, alpha, scratch, w):
+def add_alpha(lane, X, rows, r, alpha, scratch):
     """Add row number r of the working set to the weights, by its alpha. Returns what the bias weight gains."""
     signed = alpha if r < lane.n_positive else -alpha
-    add_row(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], np.float32(signed), w)
+    add_row(X, rows[r], np.float32(signed), scratch.w)
     add_dense(X.dense, rows[r], np.float32(signed), scratch.w_dense)
     return signed * X.bias
 
 
 @borrowing_kernel
-def descend(lane, X, rows, alpha, C, tol, scratch, w):
+def descend(lane, X, rows, alpha, C, tol, features, scratch):
     """Coordinate descent on D over the working set of a lane, from `alpha`, until the rows' violations sum to tol D.
 
     Row i alone is optimal at alpha_i - G / Q, cut at 0, with G = y_i x_i.w - 1 + alpha_i / 2c, Q = |x_i|^2 + 1 / 2c and
@@ -142,26 +140,27 @@ def descend(lane, X, rows, alpha, C, tol, scratch, w):
     terms as it meets them, and the sum tells when to stop. Rows with alpha 0 and a large G leave (shrinking) until the
     other rows are done. `order` is shuffled by a fixed sequence. If alpha is 0, it begins with `even_start`.
 
-    The sparse rows are in `scratch`. w and scratch.w_dense, zero before, become the weights of their features and of
-    the dense ones. Writes D and the bias weight to the lane.
+    `features` are the sparse features of these rows. scratch.w and scratch.w_dense, zero before, become the weights.
+    Writes D and the bias weight to the lane.
     """
     n_rows, n_positive, bias = lane.n_rows, lane.n_positive, X.bias
-    x, j, ends = scratch.x, scratch.j, scratch.ends
-    dense, w_dense = X.dense, scratch.w_dense
+    dense, w, w_dense = X.dense, scratch.w, scratch.w_dense
     order, step = scratch.order, scratch.step
     positive_half, negative_half = 1.0 / (2.0 * lane.cost), 1.0 / (2.0 * C)
     bias_weight, D, begun = 0.0, 0.0, False
     for r in range(n_rows):
+        if r + ROWS_AHEAD < n_rows:
+            fetch_row(X, rows[r + ROWS_AHEAD])
         half = positive_half if r < n_positive else negative_half
         order[r], step[r] = r, 1.0 / (X.squares[rows[r]] + bias * bias + half)
         if alpha[r] > 0.0:
-            bias_weight += add_alpha(lane, X, rows, r, alpha[r], scratch, w)
+            bias_weight += add_alpha(lane, X, rows, r, alpha[r], scratch)
             D += alpha[r] - alpha[r] * alpha[r] * 0.5 * half
             begun = True
     if begun:
-        D -= 0.5 * (squared_norm(w) + squared_norm(w_dense) + bias_weight * bias_weight)
+        D -= 0.5 * (squared_norm(features, scratch) + bias_weight * bias_weight)
     else:
-        D, bias_weight = even_start(lane, X, rows, alpha, positive_half, negative_half, scratch, w)
+        D, bias_weight = even_start(lane, X, rows, alpha, positive_half, negative_half, features, scratch)
     state = np.uint64(88172645463325252)
     n_active, limit = n_rows, np.inf
     for _ in range(MAX_PASSES):
@@ -174,7 +173,7 @@ def descend(lane, X, rows, alpha, C, tol, scratch, w):
         while a < n_active:
             r = order[a]
             y, half = (1.0, positive_half) if r < n_positive else (-1.0, negative_half)
-            z = row_dot(x, j, ends[r], ends[r + 1], w) + bias * bias_weight
+            z = row_dot(X, rows[r], w) + bias * bias_weight
             if len(w_dense) > 0:
                 z += dense_dot(dense, rows[r], w_dense)
             G = y * z - 1.0 + alpha[r] * half
@@ -194,7 +193,7 @@ def descend(lane, X, rows, alpha, C, tol, scratch, w):
                 if alpha[r] < 0.0:
                     alpha[r] = 0.0
                 D -= G * change + 0.5 * change * change / step[r]
-                add_row(x, j, ends[r], ends[r + 1], np.float32(y * change), w)
+                add_row(X, rows[r], np.float32(y * change), w)
                 add_dense(dense, rows[r], np.float32(y * change), w_dense)
                 bias_weight += y * change * bias
         limit = worst if worst > 0.0 else np.inf
@@ -202,19 +201,19 @@ def descend(lane, X, rows, alpha, C, tol, scratch, w):
             if n_active == n_rows:
                 break
             n_active, limit = n_rows, np.inf  # the rows that left are checked before the lane is done
-    D = -0.5 * (squared_norm(w) + squared_norm(w_dense) + bias_weight * bias_weight)
+    D = -0.5 * (squared_norm(features, scratch) + bias_weight * bias_weight)
     for r in range(n_rows):
         D += alpha[r] - alpha[r] * alpha[r] * 0.5 * (positive_half if r < n_positive else negative_half)
     lane.dual, lane.bias_weight = D, bias_weight
 
 
 @borrowing_kernel
-def positive_loss(lane, X, rows, scratch, w):
-    """The sum of max(0, 1 - z)^2 over the positives of a lane, the first rows of its working set, with the weights w
-    and scratch.w_dense."""
+def positive_loss(lane, X, rows, scratch):
+    """The sum of max(0, 1 - z)^2 over the positives of a lane, the first rows of its working set, with the weights in
+    `scratch`."""
     total, offset = 0.0, X.bias * lane.bias_weight
     for r in range(lane.n_positive):
-        z = row_dot(scratch.x, scratch.j, scratch.ends[r], scratch.ends[r + 1], w) + offset
+        z = row_dot(X, rows[r], scratch.w) + offset
         if len(scratch.w_dense) > 0:
             z += dense_dot(X.dense, rows[r], scratch.w_dense)
         total += larger(0.0, 1.0 - z) ** 2
@@ -222,17 +221,30 @@ def positive_loss(lane, X, rows, scratch, w):
 
 
 @borrowing_kernel
-def clear(w):
-    for f in range(len(w)):
-        w[f] = 0.0
+def clear(features, scratch):
+    """Set the weights in `scratch` to 0. `features` are the sparse ones."""
+    for f in range(len(features)):
+        scratch.w[features[f]] = 0.0
+    for f in range(len(scratch.w_dense)):
+        scratch.w_dense[f] = 0.0
 
 
 @borrowing_kernel
-def squared_norm(w):
-    total = 0.0
-    for f in range(len(w)):
-        total += w[f] * w[f]
-    return total
+def squared_norm(features, scratch):
+    """|w|^2 of the weights in `scratch`, of the sparse `features` and all dense ones. As `row_dot`, four sums."""
+    w, w_dense = scratch.w, scratch.w_dense
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    n = len(features)
+    for f in range(0, n - 3, 4):
+        a += w[features[f]] * w[features[f]]
+        b += w[features[f + 1]] * w[features[f + 1]]
+        c += w[features[f + 2]] * w[features[f + 2]]
+        d += w[features[f + 3]] * w[features[f + 3]]
+    for f in range(n - n % 4, n):
+        a += w[features[f]] * w[features[f]]
+    for f in range(len(w_dense)):
+        b += w_dense[f] * w_dense[f]
+    return (a + b) + (c + d)
 
 
 # --- 2. first guess --------------------------------------------------------------------------------------------------
@@ -240,27 +252,11 @@ def squared_norm(w):
 
 @borrowing_kernel
 def positive_mean(X, positives, scratch):
-    """Write the mean of these rows to scratch.w and scratch.w_dense, and its sparse features to scratch.features.
-
-    Returns the number of these features.
-    """
-    slot, features, w = scratch.slot, scratch.features, scratch.w
+    """Add the mean of these rows to the weights in `scratch`."""
     share = np.float32(1.0 / larger(len(positives), 1))
-    count = np.uint32(0)
-    clear(scratch.w_dense)
     for a in range(len(positives)):
-        i = positives[a]
-        add_dense(X.dense, i, share, scratch.w_dense)
-        for p in range(X.indptr[i], X.indptr[i + np.uint32(1)]):
-            feature = X.indices[p]
-            if slot[feature] == np.uint32(0):
-                features[count], w[count] = feature, 0.0
-                count += np.uint32(1)
-                slot[feature] = count
-            w[slot[feature] - np.uint32(1)] += X.data[p] * share
-    for f in range(count):
-        slot[features[f]] = 0
-    return np.int64(count)
+        add_row(X, positives[a], share, scratch.w)
+        add_dense(X.dense, positives[a], share, scratch.w_dense)
 
 
 @borrowing_kernel
@@ -274,60 +270,47 @@ def separating_coefficients(pp, xx, xp, n_positive, n, s, t):
 
 
 @borrowing_kernel
-def guess(X, first, positives, scratch):
-    """The first scores are u p.x_i + v base_i (see `FirstScores`). Returns u, v and the number of sparse features of p.
+def guess(X, first, positives, features, scratch):
+    """The first scores are u p.x_i + v base_i (see `FirstScores`). Returns u and v.
 
-    p is the mean of the positives, as `positive_mean` writes it. Without `separate` p has no part in the scores.
+    p is the mean of the positives, whose sparse `features` are known, as `positive_mean` writes it. Without `separate`
+    p has no part in the scores.
     """
     if not first.separate:
-        clear(scratch.w_dense)
-        return 0.0, 1.0, np.int64(0)
-    count, mp = positive_mean(X, positives, scratch), 0.0
+        return 0.0, 1.0
+    positive_mean(X, positives, scratch)
+    mp = 0.0
     for a in range(len(positives)):
         mp += first.base[positives[a]] / len(positives)
-    pp = squared_norm(scratch.w[:count]) + squared_norm(scratch.w_dense) + X.bias * X.bias
-    u, v = separating_coefficients(
+    pp = squared_norm(features, scratch) + X.bias * X.bias
+    return separating_coefficients(
         pp, first.mean_square, mp, len(positives), len(first.base), first.positive, first.negative
     )
-    return u, v, count if u != 0.0 else np.int64(0)
 
 
 # --- 3. one lane -----------------------------------------------------------------------------------------------------
 
 
 @borrowing_kernel
-def fill_lane(b, lanes, scratch, count, factor):
-    """Lane b of both panels = factor times the weights in `scratch`: w on `count` features, w_dense on all dense ones.
+def fill_lane(b, lanes, scratch, factor):
+    """Lane b of both panels = factor times the weights in `scratch`.
 
     The weights in `scratch` become what the panels hold, after rounding. Returns |w|^2 of that.
     """
-    lane, mine, users = lanes.each[b], lanes.features[b], lanes.users
-    line_of, n_free = lanes.line_of, lanes.n_free[0]
-    for f in range(lane.n_features):
-        feature = mine[f]
-        lanes.panel[line_of[feature], b] = 0
-        users[feature] -= np.uint8(1)
-        if users[feature] == 0:
-            lanes.free[n_free], line_of[feature] = line_of[feature], 0
-            n_free += 1
+    lane, features, panel = lanes.each[b], lanes.features[b], lanes.panel
     norm = 0.0
-    for f in range(count):
-        feature = scratch.features[f]
-        mine[f] = feature
-        if users[feature] == 0:
-            n_free -= 1
-            line_of[feature] = lanes.free[n_free]
-        users[feature] += np.uint8(1)
-        element = as_element(lanes.panel, factor * scratch.w[f])
-        lanes.panel[line_of[feature], b], held = element, as_float(element)
-        scratch.w[f] = held
+    for f in range(lane.n_features):
+        fetch(panel, np.uint64(features[f + LINES_AHEAD]) * np.uint64(LABEL_LANES))
+        feature = features[f]
+        element = as_element(panel, factor * scratch.w[feature])
+        panel[feature, b], held = element, as_float(element)
+        scratch.w[feature] = held
         norm += held * held
     for f in range(len(scratch.w_dense)):
-        held = as_float(as_element(lanes.panel, factor * scratch.w_dense[f]))
+        held = as_float(as_element(panel, factor * scratch.w_dense[f]))
         lanes.dense_panel[f, b] = held
         scratch.w_dense[f] = held
         norm += held * held
-    lane.n_features, lanes.n_free[0] = count, n_free
     return norm
 
 
@@ -366,8 +349,12 @@ def begin_lane(b, positives, known, wanted, cost, lanes):
 def guess_lane(b, X, first, positives, lanes, scratch):
     """Lane b guesses its weights, for a pass that finds the rest of its first working set."""
     lane = lanes.each[b]
-    u, v, count = guess(X, first, positives, scratch)
-    fill_lane(b, lanes, scratch, count, np.float32(u))
+    list_features(b, X, positives, lanes)
+    lane.n_listed = len(positives)
+    features = lanes.features[b, : lane.n_features]
+    u, v = guess(X, first, positives, features, scratch)
+    fill_lane(b, lanes, scratch, np.float32(u))
+    clear(features, scratch)
     lanes.factor[b], lanes.offset[b] = v, u * X.bias * X.bias
     lanes.tau[b] = 0.0
     lane.rounds, lane.phase = 0, GUESSED
@@ -392,18 +379,13 @@ def solve_lane(b, X, rule, lanes, scratch):
     if lane.need > lane.room:
         return MORE_ROWS
     rows, alpha = lanes.rows[lane.start :], lanes.alpha[lane.start :]
-    entries = np.uint64(0)
-    for r in range(n_rows):
-        entries += X.indptr[rows[r] + np.uint32(1)] - X.indptr[rows[r]] + np.uint64(3)  # padding
-    if entries > np.uint64(len(scratch.x)):
-        return MORE_ENTRIES
-    count = gather(X, rows, n_rows, scratch)
-    w = scratch.w[:count]
-    clear(w)
-    clear(scratch.w_dense)
-    descend(lane, X, rows, alpha, rule.C, rule.tol * inner_tolerance(lane.rounds), scratch, w)
-    lane.norm = fill_lane(b, lanes, scratch, count, np.float32(1.0)) + lane.bias_weight**2
-    lane.positive_loss = positive_loss(lane, X, rows, scratch, w)
+    list_features(b, X, rows[lane.n_listed : n_rows], lanes)
+    lane.n_listed = n_rows
+    features = lanes.features[b, : lane.n_features]
+    descend(lane, X, rows, alpha, rule.C, rule.tol * inner_tolerance(lane.rounds), features, scratch)
+    lane.norm = fill_lane(b, lanes, scratch, np.float32(1.0)) + lane.bias_weight**2
+    lane.positive_loss = positive_loss(lane, X, rows, scratch)
+    clear(features, scratch)
     lanes.factor[b], lanes.offset[b] = 0.0, X.bias * lane.bias_weight
     lanes.tau[b] = math.sqrt(UNCHECKED_SHARE * rule.tol * larger(lane.dual, 0.0) / (rule.C * n))
     lane.phase = TO_CHECK

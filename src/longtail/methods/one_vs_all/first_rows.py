@@ -96,7 +96,8 @@ def first_rows(
         d = index.first + len(index.indptr) - 1
         scratch = IndexScratch(
             slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), mean=np.zeros(d, np.float32),
-            scores=np.zeros(n, np.float32), touched=np.zeros(index.budget, np.uint32), bins=np.zeros(N_BINS, np.int64),
+            scores=np.zeros(n, np.float32), touched=np.zeros(index.budget + 1, np.uint32),
+            bins=np.zeros(N_BINS, np.int64),
         )  # fmt: skip
         likely_rows(X, index, positives, labels, found, scratch)
     return found._replace(rows=frozen(found.rows, np.uint32))  # as all rows that `begin_lane` takes

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import borrowing_kernel, larger
+from longtail.compiled import borrowing_kernel, larger, smaller
+from longtail.methods.one_vs_all.row_intrinsics import fetch
 
 N_BINS = 512  # of the histogram of scores that finds the best rows
 FOUND_SHARE = 0.5  # of the rows wanted: a label for which fewer are found takes a pass to find the others
+COLUMNS_AHEAD = 4  # by which columns of the index are fetched before they are read
 THRESHOLD_FACTOR = 1.25  # by which the threshold grows until the features above it fit the budget
 
 
@@ -62,17 +64,20 @@ def add_scores(index, count, threshold, scratch):
 
     The rows are in scratch.touched. A row may stand there twice if its terms cancel out in between.
     """
-    scores, touched, k = scratch.scores, scratch.touched, 0
+    scores, touched, features, mean = scratch.scores, scratch.touched, scratch.features, scratch.mean
+    chosen, k = np.uint64(0), np.int64(0)
     for f in range(count):
-        value, column = scratch.mean[f], scratch.features[f] - np.uint32(index.first)
-        if abs(value) < threshold:
-            continue
-        for q in range(index.indptr[column], index.indptr[column + np.uint32(1)]):
+        features[chosen], mean[chosen] = features[f] - np.uint32(index.first), mean[f]
+        chosen += np.uint64(abs(mean[f]) >= threshold)
+    for f in range(chosen):
+        ahead = index.indptr[features[smaller(f + np.uint64(COLUMNS_AHEAD), chosen - np.uint64(1))]]
+        fetch(index.rows, ahead)
+        fetch(index.data, ahead)
+        for q in range(index.indptr[features[f]], index.indptr[features[f] + np.uint32(1)]):
             i = index.rows[q]
-            if scores[i] == np.float32(0.0):
-                touched[k] = i
-                k += 1
-            scores[i] += value * index.data[q]
+            touched[k] = i
+            k += np.int64(scores[i] == np.float32(0.0))  # a branch would be hard to predict
+            scores[i] += mean[f] * index.data[q]
     return k
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longtail.methods.one_vs_all.dual_kernels import MORE_ENTRIES, MORE_OUTPUT, MORE_ROWS
+from longtail.methods.one_vs_all.dual_kernels import LINES_AHEAD, MORE_OUTPUT, MORE_ROWS
 from longtail.methods.one_vs_all.inputs import Samples
 from longtail.methods.one_vs_all.verify_kernels import DENSE_ROWS, LABEL_LANES
 
@@ -31,7 +31,8 @@ LANE = np.dtype(  # what is known of one lane; one array instead of many keeps k
         ("need", np.int64),  # rows that it needs room for
         ("n_rows", np.int64),  # of the working set, the positives first
         ("n_positive", np.int64),
-        ("n_features", np.int64),  # sparse features with a weight in the panel
+        ("n_listed", np.int64),  # rows of the working set whose sparse features are listed
+        ("n_features", np.int64),  # sparse features that are listed; they have weights in the panel
         ("want", np.int64),  # how many rows may join the working set
         ("n_found", np.int64),  # rows outside the working set with large slack
         ("cost", np.float64),  # of the label's own rows; C for all others
@@ -51,21 +52,17 @@ class Lanes(NamedTuple):
     `rows` and `alpha`, and for twice as many rows found from 2 start on in `found`. Lanes with few rows thus need
     little room.
 
-    The scores of lane b are factor[b] base + offset[b] + X panel[line_of, b] + dense dense_panel[:, b]. Most sparse
-    features have no weight in any lane. They all point to line 0 of the panel, which is zero, so the part of the panel
-    that a pass reads stays in cache. Bit b of positive[i] says that row i has the label, bit b of member[i] that it is
-    in the working set.
+    The scores of lane b are factor[b] base + offset[b] + X panel[:, b] + dense dense_panel[:, b]. Bit b of positive[i]
+    says that row i has the label, bit b of member[i] that it is in the working set, and bit b of users[f] that feature
+    f is in the list of the lane.
     """
 
     each: np.ndarray  # (32,) of LANE
     rows: np.ndarray  # the working sets, and their alphas
     alpha: np.ndarray
-    features: np.ndarray  # (32, n_sparse) that have a weight in the panel
-    panel: np.ndarray  # (1 + n_sparse, 32), half precision as uint16, or float32
-    line_of: np.ndarray  # (n_sparse,)
-    users: np.ndarray  # (n_sparse,) how many lanes have a weight for it
-    free: np.ndarray  # (n_sparse,) a stack of lines that are not in use, and its height
-    n_free: np.ndarray  # (1,)
+    features: np.ndarray  # (32, n_sparse + LINES_AHEAD) the lists of sparse features of the working sets
+    users: np.ndarray  # (n_sparse,)
+    panel: np.ndarray  # (n_sparse, 32), bfloat16 as uint16, or float32
     dense_panel: np.ndarray  # (n_dense, 32)
     factor: np.ndarray  # (32,)
     offset: np.ndarray  # (32,)
@@ -74,18 +71,14 @@ class Lanes(NamedTuple):
     member: np.ndarray  # (n,)
     found: np.ndarray  # rows outside the working sets with large slack, and their slack
     found_slack: np.ndarray
+    found_bits: np.ndarray  # the same memory as unsigned integers
 
 
 class LaneScratch(NamedTuple):
-    """Buffers for one lane at a time: the rows of its working set with features renumbered, and its weights."""
+    """Buffers for one lane at a time: its weights, and what `descend` needs for the rows of its working set."""
 
-    slot: np.ndarray  # feature -> 1 + its number in the working set, 0 outside `gather` and `guess`
-    features: np.ndarray
-    w: np.ndarray
-    w_dense: np.ndarray  # (n_dense,)
-    x: np.ndarray
-    j: np.ndarray
-    ends: np.ndarray
+    w: np.ndarray  # (n_sparse,) and (n_dense,), zero between two lanes
+    w_dense: np.ndarray
     order: np.ndarray
     step: np.ndarray  # 1 / Q of `descend`
 
@@ -98,7 +91,6 @@ class PassScratch(NamedTuple):
     offset: np.ndarray
     dense_rows: np.ndarray  # (DENSE_ROWS,)
     products: np.ndarray  # (DENSE_ROWS, 32)
-    values: np.ndarray  # twice as many as a lane has room for
 
 
 class DualOutput(NamedTuple):
@@ -132,21 +124,19 @@ class DualSpace:
         self.cursor = np.zeros(2, np.int64)  # next label, labels done
         self.lanes = Lanes(
             each=np.zeros(LABEL_LANES, LANE), rows=np.zeros(0, np.uint32), alpha=np.zeros(0),
-            features=np.zeros((LABEL_LANES, d), np.uint32), panel=_on_cache_lines(d + 1, panel_type),
-            line_of=np.zeros(d, np.uint32), users=np.zeros(d, np.uint8),
-            free=np.arange(d, 0, -1, dtype=np.uint32), n_free=np.full(1, d),
+            features=np.zeros((LABEL_LANES, d + LINES_AHEAD), np.uint32), users=np.zeros(d, np.uint32),
+            panel=_on_cache_lines(d, panel_type),
             dense_panel=_on_cache_lines(n_dense, np.float32), factor=floats(), offset=floats(), tau=floats(),
             positive=np.zeros(n, np.uint32), member=np.zeros(n, np.uint32),
-            found=np.zeros(0, np.uint32), found_slack=np.zeros(0, np.float32),
+            found=np.zeros(0, np.uint32), found_slack=np.zeros(0, np.float32), found_bits=np.zeros(0, np.uint32),
         )  # fmt: skip
         self.scratch = LaneScratch(
-            slot=np.zeros(d, np.uint32), features=np.zeros(d, np.uint32), w=np.zeros(d, np.float32),
-            w_dense=np.zeros(n_dense, np.float32), x=np.zeros(0, np.float32), j=np.zeros(0, np.uint32),
-            ends=np.zeros(1, np.uint64), order=np.zeros(0, np.uint32), step=np.zeros(0),
+            w=np.zeros(d, np.float32), w_dense=np.zeros(n_dense, np.float32),
+            order=np.zeros(0, np.uint32), step=np.zeros(0),
         )  # fmt: skip
         self.pass_scratch = PassScratch(
             part=floats(), slack=floats(), offset=floats(), dense_rows=np.zeros(DENSE_ROWS, np.uint64),
-            products=np.zeros((DENSE_ROWS, LABEL_LANES), np.float32), values=np.zeros(0, np.float32),
+            products=np.zeros((DENSE_ROWS, LABEL_LANES), np.float32),
         )  # fmt: skip
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
@@ -155,16 +145,13 @@ class DualSpace:
             alpha_ends=np.zeros(n_labels + 1 if keeps_alphas else 0, np.int64), alpha_rows=np.zeros(0, np.uint32),
             alpha=np.zeros(0, np.float32),
         )  # fmt: skip
-        for more in (MORE_ROWS, MORE_ENTRIES, MORE_OUTPUT):
+        for more in (MORE_ROWS, MORE_OUTPUT):
             self.grow(more)
 
     def grow(self, which: int) -> None:
         """Double what `prepare` had no room for."""
         if which == MORE_ROWS:
             self._make_room_for_rows()
-        elif which == MORE_ENTRIES:
-            size = max(1 << 16, 2 * len(self.scratch.x))
-            self.scratch = self.scratch._replace(x=np.zeros(size, np.float32), j=np.zeros(size, np.uint32))
         else:
             out = self.out
             size = max(2 * len(out.indices), LABEL_LANES * (len(self.lanes.panel) + len(self.lanes.dense_panel) + 1))
@@ -196,17 +183,15 @@ class DualSpace:
             have = slice(lane["start"], lane["start"] + lane["n_rows"])
             rows[start : start + lane["n_rows"]] = old.rows[have]
             alpha[start : start + lane["n_rows"]] = old.alpha[have]
-        found = np.zeros(2 * total, np.uint32)
+        found, slack = np.zeros(2 * total, np.uint32), np.zeros(2 * total, np.float32)
         self.lanes = old._replace(
-            each=each, rows=rows, alpha=alpha, found=found, found_slack=np.zeros(len(found), np.float32)
+            each=each, rows=rows, alpha=alpha, found=found, found_slack=slack, found_bits=slack.view(np.uint32)
         )
         most = each["room"].max()
         self.scratch = self.scratch._replace(
-            ends=np.zeros(most + 1, np.uint64),
             order=np.zeros(most, np.uint32),
             step=np.zeros(most),
         )
-        self.pass_scratch = self.pass_scratch._replace(values=np.zeros(2 * most, np.float32))
 
 
 def _on_cache_lines(n_lines: int, panel_type: type) -> np.ndarray:

@@ -17,6 +17,7 @@ from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
 from longtail.methods.one_vs_all.panel import panel_type
 from longtail.methods.one_vs_all.parts import WeightStack
+from longtail.methods.one_vs_all.verify_kernels import visiting_order
 from longtail.methods.problem import NO_EXTRAS, Block, Extras, Part, Problem
 from longtail.parallel import Work
 
@@ -53,7 +54,8 @@ class OneVsAllProblem(OneVsAllData, Problem):
         if self.first is not None:
             rare = self.first.by_rare_features and self.X.n_sparse > 0
             self.rare_features = rare_features(self.X) if rare else None
-            self.panel_type = panel_type(self.X, self.positives, self.C, self.tol)
+            self.panel_type = panel_type(self.tol)
+            self.visiting_order = visiting_order(self.X)
         self.parent = np.full(self.n_labels, ROOT)
         if self.start.begins_at_parent and len(self.labels):
             self.parent = label_tree(self.positives, self.n_samples, self.labels)

@@ -8,9 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from longtail.compiled import as_float, borrowing_kernel, larger
+from longtail.methods.one_vs_all.row_intrinsics import fetch
 
 EMPTY, TO_SOLVE, TO_CHECK = 0, 2, 3  # as in dual_kernels.py; a test compares them
 SOLVED, GAVE_UP = 0, 1
+LABEL_LANES = 32  # as in verify_kernels.py
+LINES_AHEAD = 16  # by which lines of the panel are fetched
 MAX_ROUNDS = 12
 ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of the gap
 
@@ -19,13 +22,18 @@ ROUNDING = 1e-6  # share of P that float32 scores leave open; counted as part of
 def close_lane(b, P, gap, solved, prune, lanes, out, k):
     """Write the label of lane b as entry k of the output, small weights cut, and leave the lane empty."""
     lane, at = lanes.each[b], out.ends[k]
-    features, weight = lanes.features[b], lane.bias_weight
+    features, panel, weight = lanes.features[b], lanes.panel, lane.bias_weight
+    others = ~(np.uint32(1) << np.uint32(b))
     for f in range(lane.n_features):
-        value = as_float(lanes.panel[lanes.line_of[features[f]], b])
+        fetch(panel, np.uint64(features[f + LINES_AHEAD]) * np.uint64(LABEL_LANES))
+        feature = features[f]
+        value = as_float(panel[feature, b])
+        panel[feature, b] = 0
+        lanes.users[feature] &= others
         if abs(value) >= prune and value != 0.0:
-            out.indices[at], out.data[at] = features[f], value
+            out.indices[at], out.data[at] = feature, value
             at += 1
-    n_sparse, n_dense = len(lanes.line_of), len(lanes.dense_panel)
+    n_sparse, n_dense = len(panel), len(lanes.dense_panel)
     for f in range(n_dense):
         value = lanes.dense_panel[f, b]
         if abs(value) >= prune and value != 0.0:
@@ -34,7 +42,7 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
     if abs(weight) >= prune and weight != 0.0:  # it is zero without a bias feature
         out.indices[at], out.data[at] = n_sparse + n_dense, weight
         at += 1
-    active, others = 0, ~(np.uint32(1) << np.uint32(b))
+    active = 0
     for r in range(lane.n_rows):
         i, alpha = lanes.rows[lane.start + r], lanes.alpha[lane.start + r]
         lanes.member[i] &= others
@@ -52,7 +60,7 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
     out.figures[k, 1] = gap / P if P > 0.0 else 0.0
     out.figures[k, 2] = np.nan  # the gradient is not known
     out.figures[k, 3] = active
-    lane.phase, lane.n_rows = EMPTY, 0
+    lane.phase, lane.n_rows, lane.n_listed, lane.n_features = EMPTY, 0, 0, 0
 
 
 @borrowing_kernel
@@ -67,7 +75,7 @@ def drop_rows(b, lanes):
             kept += 1
         else:
             lanes.member[i] &= others
-    lane.n_rows = kept
+    lane.n_rows, lane.n_listed = kept, kept
 
 
 @borrowing_kernel
