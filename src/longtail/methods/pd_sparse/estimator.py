@@ -39,7 +39,7 @@ class PDSparse(ExtremeClassifier):
     lam : float, "auto", or several floats, default="auto"
         Weight of the l1 penalty: a larger value gives fewer weights. "auto" is 0.02 C. Several values are tried from
         the largest to the smallest. Each continues from the weights of the previous one.
-    search : str, default="part:parts=5,returned=4,least=100"
+    search : str, default="subset:subsets=5,returned=4,least=100"
         Which labels a row is compared with in a search. "part": with one part of the labels, drawn at random for each
         search. The labels are divided into `parts` parts of at least `least` labels. "exact": with all labels; it takes
         `returned` alone. "sampled": with one part, using only a sample of the row's features. `returned` is the number
@@ -126,7 +126,7 @@ class PDSparse(ExtremeClassifier):
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,
         "lam": (10.0, 1.0, 0.1, 0.01),
-        "search": "sampled:parts=3,returned=1,least=1",
+        "search": "sampled:subsets=3,returned=1,least=1",
         "max_iter": 50,
         "validation_depth": 1,
         "n_iter_no_change": 3,
@@ -142,7 +142,7 @@ class PDSparse(ExtremeClassifier):
         C: float | str | Sequence[float] = "auto",
         *,
         lam: float | str | Sequence[float] = "auto",
-        search: str = "part:parts=5,returned=4,least=100",
+        search: str = "subset:subsets=5,returned=4,least=100",
         max_iter: int | None = None,
         tol: float = 1e-3,
         early_stopping: bool = True,

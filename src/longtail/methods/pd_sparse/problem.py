@@ -17,7 +17,8 @@ import scipy.sparse as sp
 
 from longtail.errors import InputError
 from longtail.methods.forecast import SAMPLE_SHARE
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe
+from longtail.methods.pd_sparse.rows import LabelledRows
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.stage_options import PROBE_PASSES, PROBE_ROWS, PathStage, PostSolve
 from longtail.methods.pd_sparse.stages import (
