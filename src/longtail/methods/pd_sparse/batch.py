@@ -11,7 +11,14 @@ from longtail.methods.pd_sparse.rows import Members
 
 LEFT = np.dtype([("feature", np.uint32), ("label", np.uint32), ("change", np.float32)])
 
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]  # as `csr_parts` returns them
+
+
+def row_lengths(rows: np.ndarray, X: Rows) -> np.ndarray:
+    """Number of entries of these rows of X."""
+    ends = X[2].view(np.int64)
+    lengths: np.ndarray = ends[rows + np.uint32(1)] - ends[rows]
+    return lengths
 
 
 class Batch(NamedTuple):
@@ -51,6 +58,11 @@ class Batch(NamedTuple):
             previous=np.empty(room, np.uint32),
         )
 
+    @property
+    def room(self) -> np.ndarray:
+        """The number of active labels that each row has room for."""
+        return np.diff(self.first.view(np.int64))
+
     @classmethod
     def from_zero(cls, rows: np.ndarray, members: Members, subset_width: int) -> Batch:
         """The steps that lead from alpha = 0 to the alphas of `members`."""
@@ -74,10 +86,9 @@ class Columns(NamedTuple):
     x: np.ndarray
 
     @classmethod
-    def of(cls, rows: np.ndarray, X: Rows, place: np.ndarray) -> Columns:
-        """Transpose these rows of X. place[j] becomes the position of feature j, and is NOWHERE for all others."""
-        indptr = X[2]
-        entries = int((indptr[rows + np.uint32(1)] - indptr[rows]).sum())
+    def of(cls, rows: np.ndarray, X: Rows, entries: int, place: np.ndarray) -> Columns:
+        """Transpose these rows of X, which have this many entries. place[j] becomes the position of feature j, and
+        stays NOWHERE for all others."""
         columns = cls(
             feature=np.empty(entries, np.uint32),
             first=np.empty(entries + 1, np.uint64),

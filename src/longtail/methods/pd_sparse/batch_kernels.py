@@ -183,7 +183,7 @@ def transpose(rows, X, place, columns):
                 count += np.uint32(1)
             columns.first[place[j] + np.uint32(1)] += ONE
     columns.first[0] = 0
-    before = np.uint64(0)  # entries of earlier features: first[f + 1] is where feature f begins, until its entries are there
+    before = np.uint64(0)  # first[f + 1] is where feature f begins, until its entries are there
     for f in range(np.uint32(1), count + np.uint32(1)):
         own = columns.first[f]
         columns.first[f] = before
@@ -289,12 +289,11 @@ def finish_changes(left, begin, weights, lam):
         j = left[number].feature
         label = left[number].label
         slot = find(slots, weights.start[j], weights.mask[j], label)
-        if slots[slot].label == EMPTY:
-            if np.int64(weights.filled[j]) == most_labels(weights.mask[j], weights.K):
-                if weights.used[0] + np.uint64(2) * (np.uint64(weights.mask[j]) + ONE) > len(slots):
-                    return number, MORE_SLOTS
-                grow_table(weights, j)
-                slot = find(slots, weights.start[j], weights.mask[j], label)
+        if slots[slot].label == EMPTY and np.int64(weights.filled[j]) == most_labels(weights.mask[j], weights.K):
+            if weights.used[0] + np.uint64(2) * (np.uint64(weights.mask[j]) + ONE) > len(slots):
+                return number, MORE_SLOTS
+            grow_table(weights, j)
+            slot = find(slots, weights.start[j], weights.mask[j], label)
         subset = label // np.uint32(weights.subset_width)
         v = slots[slot].v + left[number].change
         w = prox(v, lam)

@@ -15,11 +15,21 @@ once, in random order:
     2. Update: the row's variables of active labels move to the minimum of (21), by a projection.          (22)
     3. Negative labels whose variable is zero leave the active set; v and w follow.                        (23)
 
-Differs from the paper: rows are processed in mini-batches. The searches of a batch run in parallel and read the weights
-from before the batch. Then the rows are updated one after the other, with fresh scores of their active labels, so no
-update increases G. With batches of one row, this is Algorithm 1. Batches depend on the data alone, so the number of
-threads does not change the result. The rule of section 4.4 returns more labels from a search when searching takes most
-of the time. Here it counts operations instead of seconds, for the same reason.
+Differs from the paper: rows are processed in mini-batches, in three steps, of which threads share the first and last:
+
+    by row       Search, and scores z_i of the active labels, with the weights from before the batch.
+    in order     One row after the other is updated. If D = X'(steps of earlier rows of the batch), its scores are taken
+                 to be z_i + D'x_i, where D'x_i = sum of <x_i, x_s> times the steps of row s.
+    by feature   v, w and the lists of the search follow, for each feature in the order of the rows.
+
+G never rises: prox(v) is the gradient of 1/2 |prox(v)|^2 and prox does not expand, so
+
+    1/2 |prox(V + D)|^2  <=  1/2 |prox(V)|^2 + <prox(V), D> + 1/2 |D|^2
+
+and each update minimises this bound over the variables of its row. With lam = 0 it is exact. With batches of one row, D
+is zero and this is Algorithm 1. Batches depend on the data alone, so the number of threads does not change the result.
+The rule of section 4.4 returns more labels from a search when searching takes most of the time. Here it counts
+operations instead of seconds, for the same reason.
 
 Symbols: N rows, D features, K labels. A_i, the active set of row i, is `members` of row i, positive labels first.
 """
@@ -36,7 +46,7 @@ import scipy.sparse as sp
 from longtail import parallel
 from longtail.compiled import csr_parts
 from longtail.methods.pd_sparse import batch_kernels as kernels
-from longtail.methods.pd_sparse.batch import LEFT, Batch, Columns, RowScratch
+from longtail.methods.pd_sparse.batch import LEFT, Batch, Columns, RowScratch, row_lengths
 from longtail.methods.pd_sparse.frank_wolfe_kernels import solve_rows
 from longtail.methods.pd_sparse.rows import LabelledRows, Members
 from longtail.methods.pd_sparse.search import Search
@@ -49,6 +59,7 @@ MIN_BATCHES = 64  # least number of batches in a pass, so small data has smaller
 MAX_BATCH = 1024  # rows in a batch, at most; all pairs of them are multiplied
 REBUILD = 256  # rows that are visited between two rebuilds of the lists, at least
 SLOT_WORK = 25.0  # visiting a slot takes as long as reading this many entries of lists
+SHARE_WORK = 4000  # visits of slots for which a thread is worth its start
 MAX_RETURNED = 64
 
 
@@ -80,10 +91,10 @@ class FrankWolfe:
         widest = int(np.diff(samples.X[2].view(np.int64)).max(initial=0))
         self.scores = [np.zeros(samples.n_labels, np.float32) for _ in range(team.size)]  # one buffer per thread
         self.factors = [np.empty(widest, np.float32) for _ in range(team.size)]
-        self.place = np.full(samples.n_features, kernels.NOWHERE, np.uint32)
-        self.last = np.full(samples.n_labels, kernels.NOWHERE, np.uint32)
-        self.products = np.empty((0, 0), np.float32)
-        self.left = np.empty(0, LEFT)
+        self.place = np.full(samples.n_features, kernels.NOWHERE, np.uint32)  # of a feature in the columns of a batch
+        self.last = np.full(samples.n_labels, kernels.NOWHERE, np.uint32)  # step on a label in a batch
+        self.products = np.empty((0, 0), np.float32)  # of the rows of a batch
+        self.left = np.empty(0, LEFT)  # changes that need room
         self.start(1.0, 0.0)
 
     def start(self, C: float, lam: float) -> None:
@@ -124,12 +135,9 @@ class FrankWolfe:
         since_rebuild = 0
         for some in parallel.ranges(len(order), max(1, min(self.batch_size, len(order) // MIN_BATCHES))):
             batch_rows = order[some.start : some.stop]
-            batch = Batch.of(batch_rows, self.members.size[batch_rows] + np.uint32(self.returned))
-            columns = Columns.of(batch_rows, self.samples.X, self.place)
-            searching += self._search(batch, columns, subsets[some.start : some.stop], seed)
-            self._solve(batch)
-            self._change(batch, columns, self.lam)
-            updating += float(self._lengths(batch_rows) @ (batch.size + batch.n_moved.astype(np.int64)))
+            searched, updated = self._visit(batch_rows, subsets[some.start : some.stop], seed)
+            searching += searched
+            updating += updated
             since_rebuild += len(batch_rows)
             if since_rebuild >= max(self.visits, REBUILD):  # long lists become rows, and zeros leave the lists
                 self._rebuild(since_rebuild)
@@ -140,20 +148,26 @@ class FrankWolfe:
         if searching > 2 * SLOT_WORK * updating and not self.selected:
             self.returned = min(2 * self.returned, MAX_RETURNED)  # section 4.4
 
-    def _lengths(self, rows: np.ndarray) -> np.ndarray:
-        """Number of nonzeros of these rows."""
-        indptr = self.samples.X[2].view(np.int64)
-        return indptr[rows + np.uint32(1)] - indptr[rows]
+    def _visit(self, rows: np.ndarray, subsets: np.ndarray, seed: int) -> tuple[float, float]:
+        """Search and update the rows of a batch. Returns the work that searches and updates took."""
+        lengths = row_lengths(rows, self.samples.X)
+        batch = Batch.of(rows, self.members.size[rows] + np.uint32(self.returned))
+        columns = Columns.of(rows, self.samples.X, int(lengths.sum()), self.place)
+        searched = self._search(batch, columns, lengths, subsets, seed)
+        self._solve(batch)
+        self._change(batch, columns, self.lam)
+        return searched, float(lengths @ (batch.size + batch.n_moved.view(np.int64)))
 
-    def _search(self, batch: Batch, columns: Columns, subsets: np.ndarray, seed: int) -> float:
+    def _search(self, batch: Batch, columns: Columns, lengths: np.ndarray, subsets: np.ndarray, seed: int) -> float:
         """Find new active labels of the rows, score all active labels, and multiply the rows with each other. Returns
-        the work that the search took."""
+        the work of the search."""
         n_rows = len(batch.rows)
         found = np.full((n_rows, self.returned), kernels.NOWHERE, np.uint32)
         if len(self.products) < n_rows:
             self.products = np.empty((n_rows, n_rows), np.float32)
-        shares = self._shares(np.cumsum(self._lengths(batch.rows) * np.diff(batch.first.view(np.int64))))
-        triangle = self._shares(np.cumsum(np.arange(n_rows)))
+        ends = np.cumsum(lengths * batch.room)
+        shares = self._shares(ends, ends[-1])
+        triangle = self._shares(np.arange(1, n_rows + 1) ** 2, ends[-1])
 
         def search(thread: int) -> float:
             begin, end = shares[thread]
@@ -168,22 +182,13 @@ class FrankWolfe:
             kernels.score_rows(
                 begin, end, found, self.samples.X, self.members, self.weights, np.float32(self.lam), batch
             )
-            kernels.multiply_rows(*triangle[thread], self.samples.X, batch, self.place, columns, self.products)
+            if n_rows > 1:
+                kernels.multiply_rows(*triangle[thread], self.samples.X, batch, self.place, columns, self.products)
             return float(work)
 
-        work = sum(self.team.run(search, range(self.team.size)))
+        work = sum(self.team.run(search, range(len(shares))))
         self.place[columns.feature] = kernels.NOWHERE
         return work
-
-    def _shares(self, ends: np.ndarray) -> list[tuple[int, int]]:
-        """Divide items into ranges of about the same work, one for each thread; `ends` is their work, accumulated."""
-        n = self.team.size
-        cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n) / n, side="right").tolist() if n > 1 else []
-        return list(itertools.pairwise([0, *cuts, len(ends)]))
-
-    def _share(self, n_rows: int, thread: int) -> slice:
-        """The rows of a batch that a thread processes."""
-        return slice(n_rows * thread // self.team.size, n_rows * (thread + 1) // self.team.size)
 
     def _solve(self, batch: Batch) -> None:
         """Set the alphas of the rows, one after the other."""
@@ -195,28 +200,35 @@ class FrankWolfe:
 
     def _change(self, batch: Batch, columns: Columns, lam: float) -> None:
         """V += X' steps, for the rows of the batch. w and the lists follow."""
-        work = np.concatenate([[0], np.cumsum(batch.n_moved[columns.row], dtype=np.int64)])
-        ends = work[columns.first.view(np.int64)]
-        if not ends[-1]:
+        ends = columns.first.view(np.int64)
+        most = int(batch.n_moved.max())  # changes of a feature by a row
+        if not most or not ends[-1]:
             return
-        if len(self.left) < ends[-1]:
-            self.left = np.empty(ends[-1], LEFT)
-        shares = self._shares(ends[1:])
+        if len(self.left) < most * ends[-1]:
+            self.left = np.empty(most * ends[-1], LEFT)
+        shares = self._shares(ends[1:], ends[-1] * batch.n_moved.mean())
 
         def change(thread: int) -> np.ndarray:
             begin, end = shares[thread]
-            left = self.left[ends[begin] : ends[end]]
+            left = self.left[most * ends[begin] : most * ends[end]]
             number = kernels.change_features(
                 begin, end, columns, batch, self.weights, np.float32(lam), self.selected, left
             )
             return left[:number]
 
-        for left in self.team.run(change, range(self.team.size)):
+        for left in self.team.run(change, range(len(shares))):
             done = 0
             while done < len(left):
                 done, status = kernels.finish_changes(left, done, self.weights, np.float32(lam))
                 if status != kernels.DONE:
                     self.weights.grow(status)
+
+    def _shares(self, ends: np.ndarray, work: float) -> list[tuple[int, int]]:
+        """Divide items into ranges for threads. `ends` are the relative times that they take, accumulated, and `work`
+        is all of it in visits of slots. Threads with too little to do would cost more than they gain."""
+        n = min(self.team.size, 1 + int(work / SHARE_WORK))
+        cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n) / n).tolist() if n > 1 else []
+        return list(itertools.pairwise([0, *cuts, len(ends)]))
 
     def _rebuild(self, visited: int) -> None:
         self.visits += visited
@@ -250,7 +262,7 @@ class FrankWolfe:
         self.weights = self._no_weights()
         for some in parallel.ranges(len(members.start), MAX_BATCH):
             rows = np.arange(some.start, some.stop, dtype=np.uint32)
-            columns = Columns.of(rows, X, self.place)
+            columns = Columns.of(rows, X, int(row_lengths(rows, X).sum()), self.place)
             self.place[columns.feature] = kernels.NOWHERE
             self._change(Batch.from_zero(rows, members, self.weights.subset_width), columns, np.inf)
 
@@ -299,11 +311,13 @@ class FrankWolfe:
         out = np.empty((len(rows), k), np.uint32)
         rows = rows.astype(np.uint32)
 
-        def score(thread: int) -> None:
-            share = self._share(len(rows), thread)
-            top_rows(rows[share], self.samples.X, self.weights, self.scores[thread], out[share])
+        shares = self._shares(np.arange(1, len(rows) + 1), len(rows) * self.samples.n_labels)
 
-        self.team.run(score, range(self.team.size))
+        def score(thread: int) -> None:
+            some = slice(*shares[thread])
+            top_rows(rows[some], self.samples.X, self.weights, self.scores[thread], out[some])
+
+        self.team.run(score, range(len(shares)))
         return np.argsort(self.samples.number_of)[out]
 
     def W(self) -> sp.csr_array:  # noqa: N802 - the symbol of the paper

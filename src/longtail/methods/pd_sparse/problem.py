@@ -177,10 +177,11 @@ class PDSparseProblem(CoupledProblem):
                 training.run(self.pairs, how.path, post_solve=how.post_solve, refit=how.refit)
             else:
                 training.run_as_before(self.pairs[0], passes=how.repeat, post_solve=how.post_solve)
+            W = training.solver.W()
         C, lam = training.chosen
         chosen = {"C": np.array([C]), "lam": np.array([lam]), "post_solved": np.array([training.post_solved], np.uint8)}
         figures = {**chosen, **pass_figures(training.history)}
-        return self.part(training.solver.W(), training.status, training.n_iter, figures)
+        return self.part(W, training.status, training.n_iter, figures)
 
 
 def pairs_to_try(

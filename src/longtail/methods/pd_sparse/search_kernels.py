@@ -180,8 +180,8 @@ def count_postings(X_indices, start, end, subset, weights):
 
 @kernel
 def search_rows(rows, subsets, X, members, rate, seed, weights, z, factors, peaks, out):
-    """out[r] = the labels of subset subsets[r] with the highest scores on row rows[r] that are not active yet, best first,
-    or NOWHERE if there are too few. z is zero before and after. Returns the work, in list entries."""
+    """out[r] = the labels of subset subsets[r] with the highest scores on row rows[r] that are not active yet, best
+    first, or NOWHERE if there are too few. z is zero before and after. Returns the work, in list entries."""
     X_data, X_indices, X_indptr = X
     bits = z.view(np.int32)
     work = 0.0

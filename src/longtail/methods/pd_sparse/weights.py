@@ -94,7 +94,8 @@ class WeightTables(NamedTuple):
 
     def over_features(self, team: Team, task: Callable[..., Result], *args: Any) -> list[Result]:
         """Run task(begin, end, *args) on ranges of the features. The ranges do not depend on the number of threads."""
-        return team.run(lambda some: task(some.start, some.stop, *args), ranges(len(self.start), -(-len(self.start) // RANGES)))
+        n = len(self.start)
+        return team.run(lambda some: task(some.start, some.stop, *args), ranges(n, -(-n // RANGES)))
 
     def nonzeros(self, lam: float, team: Team) -> np.ndarray:
         """Number of labels with w != 0, by feature and subset."""
