@@ -13,7 +13,7 @@ from longtail.compiled import csr_parts
 from longtail.matrix import canonical_csr
 from longtail.methods.pd_sparse import batch_kernels as kernels
 from longtail.methods.pd_sparse import frank_wolfe, frank_wolfe_kernels, search_kernels, table_kernels
-from longtail.methods.pd_sparse.batch import LEFT, Batch, Columns, RowScratch
+from longtail.methods.pd_sparse.batch import LEFT, BatchRows, Columns, RowScratch
 from longtail.methods.pd_sparse.rows import LabelledRows, Members
 from longtail.methods.pd_sparse.weights import WeightTables
 from tests.methods.one_vs_all.problems import random_problem, text_like
@@ -94,7 +94,7 @@ def test_slots_are_searched_from_the_last_bits_of_a_label_on():
 
 def steps_of(labels, steps, subset_width):
     """A batch of one row per list of labels, with these steps."""
-    batch = Batch.of(np.arange(len(labels), dtype=np.uint32), np.array([len(own) for own in labels], np.uint64))
+    batch = BatchRows.of(np.arange(len(labels), dtype=np.uint32), np.array([len(own) for own in labels], np.uint64))
     batch.n_moved[:] = batch.room
     batch.moved[:] = np.concatenate(labels)
     batch.steps[:] = np.concatenate(steps)
@@ -256,7 +256,7 @@ def test_columns_and_products_of_the_rows_of_a_batch():
     np.testing.assert_array_equal(transposed, dense)
     assert (place[~dense.any(axis=0)] == kernels.NOWHERE).all()
     products = np.full((6, 6), np.nan, np.float32)
-    batch = Batch.of(rows, np.ones(5, np.uint64))
+    batch = BatchRows.of(rows, np.ones(5, np.uint64))
     for begin, end in ((3, 5), (0, 3)):
         kernels.multiply_rows(begin, end, parts, batch, place, columns, products)
     for r in range(5):
@@ -278,6 +278,7 @@ def test_each_row_of_a_batch_minimises_a_bound_of_the_objective(lam, threads, mo
         return 1.0
 
     monkeypatch.setattr(frank_wolfe, "search_rows", search_rows)
+    monkeypatch.setattr(frank_wolfe, "SHARE_WORK", 1)
     for batch in (rows[:1], rows[1:4], rows[4:]):
         A, V, before = dense_alphas(solver), dense_tables(solver), solver.dual()
         W, D = ref.prox(V, lam), np.zeros_like(V)
@@ -305,7 +306,7 @@ def test_tables_are_restored_from_alphas():
     solver.start(1.0, 0.0)
     solver.go_back(point)
     np.testing.assert_allclose(dense_tables(solver), X.toarray().T @ A, atol=1e-5)
-    batch = Batch.from_zero(np.arange(10, 30, dtype=np.uint32), solver.members, 15)
+    batch = BatchRows.from_zero(np.arange(10, 30, dtype=np.uint32), solver.members, 15)
     steps = np.zeros((20, 30))
     for r in range(20):
         own = slice(int(batch.first[r]), int(batch.first[r] + batch.n_moved[r]))

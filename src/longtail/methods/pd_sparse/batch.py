@@ -21,7 +21,7 @@ def row_lengths(rows: np.ndarray, X: Rows) -> np.ndarray:
     return lengths
 
 
-class Batch(NamedTuple):
+class BatchRows(NamedTuple):
     """Row r of the batch has room for active labels, and for steps, from first[r] to first[r + 1]."""
 
     rows: np.ndarray
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     previous: np.ndarray  # the step before, in this batch, on the same label
 
     @classmethod
-    def of(cls, rows: np.ndarray, sizes: np.ndarray) -> Batch:
+    def of(cls, rows: np.ndarray, sizes: np.ndarray) -> BatchRows:
         """Room for active sets of these sizes."""
         first = np.zeros(len(rows) + 1, np.uint64)
         np.cumsum(sizes, out=first[1:])
@@ -64,7 +64,7 @@ class Batch(NamedTuple):
         return np.diff(self.first.view(np.int64))
 
     @classmethod
-    def from_zero(cls, rows: np.ndarray, members: Members, subset_width: int) -> Batch:
+    def from_zero(cls, rows: np.ndarray, members: Members, subset_width: int) -> BatchRows:
         """The steps that lead from alpha = 0 to the alphas of `members`."""
         sizes = members.size[rows].astype(np.uint64)
         batch = cls.of(rows, sizes)

@@ -1,7 +1,7 @@
 """Compiled loops over the rows of a batch and the tables of their features: scores, and the changes of V that follow.
 
-`weights`, `members`, `batch` and `columns` are WeightTables, Members, Batch and Columns of weights.py, frank_wolfe.py
-and batch.py. Labels are numbers from 0 to K - 1 that were drawn at random. Indices are unsigned. Scores are summed in
+`weights`, `members`, `batch` and `columns` are WeightTables, Members, BatchRows and Columns of weights.py, rows.py and
+batch.py. Labels are numbers from 0 to K - 1 that were drawn at random. Indices are unsigned. Scores are summed in
 float64.
 """
 

@@ -46,7 +46,7 @@ import scipy.sparse as sp
 from longtail import parallel
 from longtail.compiled import csr_parts
 from longtail.methods.pd_sparse import batch_kernels as kernels
-from longtail.methods.pd_sparse.batch import LEFT, Batch, Columns, RowScratch, row_lengths
+from longtail.methods.pd_sparse.batch import LEFT, BatchRows, Columns, RowScratch, row_lengths
 from longtail.methods.pd_sparse.frank_wolfe_kernels import solve_rows
 from longtail.methods.pd_sparse.rows import LabelledRows, Members
 from longtail.methods.pd_sparse.search import Search
@@ -151,14 +151,14 @@ class FrankWolfe:
     def _visit(self, rows: np.ndarray, subsets: np.ndarray, seed: int) -> tuple[float, float]:
         """Search and update the rows of a batch. Returns the work that searches and updates took."""
         lengths = row_lengths(rows, self.samples.X)
-        batch = Batch.of(rows, self.members.size[rows] + np.uint32(self.returned))
+        batch = BatchRows.of(rows, self.members.size[rows] + np.uint32(self.returned))
         columns = Columns.of(rows, self.samples.X, int(lengths.sum()), self.place)
         searched = self._search(batch, columns, lengths, subsets, seed)
         self._solve(batch)
         self._change(batch, columns, self.lam)
         return searched, float(lengths @ (batch.size + batch.n_moved.view(np.int64)))
 
-    def _search(self, batch: Batch, columns: Columns, lengths: np.ndarray, subsets: np.ndarray, seed: int) -> float:
+    def _search(self, batch: BatchRows, columns: Columns, lengths: np.ndarray, subsets: np.ndarray, seed: int) -> float:
         """Find new active labels of the rows, score all active labels, and multiply the rows with each other. Returns
         the work of the search."""
         n_rows = len(batch.rows)
@@ -190,7 +190,7 @@ class FrankWolfe:
         self.place[columns.feature] = kernels.NOWHERE
         return work
 
-    def _solve(self, batch: Batch) -> None:
+    def _solve(self, batch: BatchRows) -> None:
         """Set the alphas of the rows, one after the other."""
         self.members.reserve(2 * int(batch.size.sum()))
         solve_rows(
@@ -198,7 +198,7 @@ class FrankWolfe:
             self.last, self.members, RowScratch.of(int(batch.size.max())),
         )  # fmt: skip
 
-    def _change(self, batch: Batch, columns: Columns, lam: float) -> None:
+    def _change(self, batch: BatchRows, columns: Columns, lam: float) -> None:
         """V += X' steps, for the rows of the batch. w and the lists follow."""
         ends = columns.first.view(np.int64)
         most = int(batch.n_moved.max())  # changes of a feature by a row
@@ -264,7 +264,7 @@ class FrankWolfe:
             rows = np.arange(some.start, some.stop, dtype=np.uint32)
             columns = Columns.of(rows, X, int(row_lengths(rows, X).sum()), self.place)
             self.place[columns.feature] = kernels.NOWHERE
-            self._change(Batch.from_zero(rows, members, self.weights.subset_width), columns, np.inf)
+            self._change(BatchRows.from_zero(rows, members, self.weights.subset_width), columns, np.inf)
 
     def take_back(self, point: Point, weights: WeightTables) -> None:
         """Return to `point`, whose weights are given."""

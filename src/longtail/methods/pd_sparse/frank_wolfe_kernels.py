@@ -1,6 +1,6 @@
 """Compiled loops of Algorithm 1: the new dual variables of the rows of a batch, by projections.
 
-`members`, `batch` and `scratch` are Members, Batch and RowScratch of frank_wolfe.py and batch.py.
+`members`, `batch` and `scratch` are Members, BatchRows and RowScratch of rows.py and batch.py.
 """
 
 from __future__ import annotations

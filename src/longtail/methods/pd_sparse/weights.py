@@ -132,7 +132,7 @@ class WeightTables(NamedTuple):
 
     def square(self, lam: float, team: Team) -> float:
         """sum_k |w_k|^2, with the same bytes for any number of threads."""
-        return sum(self.over_features(team, table_kernels.square_weights, self, np.float32(lam)))
+        return float(sum(self.over_features(team, table_kernels.square_weights, self, np.float32(lam))))
 
     def to_csr(self, lam: float, number_of: np.ndarray, team: Team) -> sp.csr_array:
         """W with a row per label. number_of[k] is the number that label k has in these tables."""
