@@ -3,16 +3,21 @@
     python benchmarks/pd_sparse.py table FOLDER ... [--json FILE]       Tables 1 to 3: time, size, precision, k_A, k_W
     python benchmarks/pd_sparse.py curve FOLDER ... [--output DIR]      precision against size, beside OneVsAll's
     python benchmarks/pd_sparse.py growth FOLDER ... [--output DIR]     a pass against the number of labels, 1x to 8x
+    python benchmarks/pd_sparse.py threads FOLDER ...                   one thread against two
 
 Folders are the same as for quality.py. Every row of the table comes from a process of its own on one thread, with
 kernels compiled before the clock starts. The curve uses the C that the defaults choose. Growth takes nested random
 subsets of the labels and the rows that have them, with C = 1. k_A is the mean number of active labels per row and k_W
 the mean number of weights per feature in use. Plots need the `plot` extra.
+
+Threads takes the least time of several fits, in turns. `gain` means something on an idle machine only. `bound` does not
+need one: it is what two threads gain if they divide evenly what threads can divide, by the CPU times of one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import resource
 import subprocess
@@ -20,6 +25,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +35,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import longtail as lt
 from longtail.methods.pd_sparse import STAGES
+from longtail.parallel import Team
 from quality import load
 
 LAMS = (0.1, 0.05, 0.02, 0.01, 0.003)  # times C
@@ -148,6 +155,52 @@ def growth(folder: str, passes: int = 3) -> list[dict[str, Any]]:
     return rows
 
 
+def threads(folder: str, repeats: int = 3) -> list[dict[str, Any]]:
+    """Wall and CPU time with one thread and with two, and whether the models have the same bytes."""
+    train, _ = load(folder)
+    found: dict[int, list[tuple[float, float, float]]] = {1: [], 2: []}
+    models = set()
+    for n_jobs in (1, 2) * repeats:
+        divided = []
+        with divisible(divided):
+            wall, cpu = time.perf_counter(), time.process_time()
+            W = lt.PDSparse(n_jobs=n_jobs).fit(train).model_.W
+            found[n_jobs].append((time.process_time() - cpu, time.perf_counter() - wall, sum(divided)))
+        models.add((W.data.tobytes(), W.indices.tobytes(), W.indptr.tobytes()))
+    (cpu_1, _, shared), (cpu_2, *_) = min(found[1]), min(found[2])
+    wall_1, wall_2 = (min(wall for _, wall, _ in found[n_jobs]) for n_jobs in (1, 2))
+    row = {
+        "data": Path(folder).name,
+        "wall s, 1 thread": round(wall_1, 2),
+        "2 threads": round(wall_2, 2),
+        "gain": round(wall_1 / wall_2, 2),
+        "CPU s, 1 thread": round(cpu_1, 2),
+        "CPU s, 2 threads": round(cpu_2, 2),
+        "bound": round(cpu_1 / (cpu_1 - shared / 2), 2),
+        "same bytes": "yes" if len(models) == 1 else "NO",
+    }
+    sys.stderr.write(f"{row}\n")
+    return [row]
+
+
+@contextlib.contextmanager
+def divisible(seconds: list[float]) -> Iterator[None]:
+    """Append the CPU time that the calling thread spends in each round of a team."""
+    run = Team.run
+
+    def timed(team: Team, task: Any, items: Any) -> Any:
+        begin = time.thread_time()
+        results = run(team, task, items)
+        seconds.append(time.thread_time() - begin)
+        return results
+
+    Team.run = timed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Team.run = run  # type: ignore[method-assign]
+
+
 def plot_curve(rows: list[dict[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
@@ -180,7 +233,7 @@ def plot_growth(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "curve", "growth", "row"))
+    parser.add_argument("what", choices=("table", "curve", "growth", "threads", "row"))
     parser.add_argument("folders", nargs="+")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--output", type=Path, default=Path("bench-output"), help="where plots go")
@@ -192,6 +245,10 @@ def main() -> None:
 
     if options.what == "table":
         rows, columns = [in_own_process(folder) for folder in options.folders], list(COLUMNS)
+    elif options.what == "threads":
+        warm_up()
+        rows = [row for folder in options.folders for row in threads(folder)]
+        columns = list(rows[0])
     else:
         warm_up()
         measure = curve if options.what == "curve" else growth

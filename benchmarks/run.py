@@ -44,6 +44,7 @@ def main() -> None:
         run("pd_sparse.py", "table", *options.folders, "--json", str(output / "pd-sparse.json"))
         run("pd_sparse.py", "curve", *options.folders)
         run("pd_sparse.py", "growth", *options.folders)
+        run("pd_sparse.py", "threads", *options.folders)
     run("oracles.py", *options.folders[:1], "--plot", str(output / "oracles.png"))
     run("oracles.py", *options.folders[:1], "--threads", "--classes", "18000")
 

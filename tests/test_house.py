@@ -143,8 +143,12 @@ def reached(bodies: dict[str, ast.FunctionDef], names: set[str]) -> set[str]:
 
 # Kernels that tests compare with a slow twin through the Python function or class that calls them: full name -> full
 # name of that function or class, which tests must use. A kernel that only kernels of its file call needs no entry.
+PD_SPARSE = "longtail.methods.pd_sparse."
 MEMOIR = "longtail.methods.memoir."
 COMPARED_THROUGH = {
+    PD_SPARSE + "batch_kernels.score_rows": PD_SPARSE + "frank_wolfe.FrankWolfe",
+    PD_SPARSE + "batch_kernels.transpose": PD_SPARSE + "batch.Columns",
+    PD_SPARSE + "frank_wolfe_kernels.solve_rows": PD_SPARSE + "frank_wolfe.FrankWolfe",
     "longtail.methods.one_vs_all.newton_span_kernels.best_in_span": "longtail.methods.one_vs_all.newton.move_in_span",
     "longtail.metrics.hits_kernel.mark_hits": "longtail.metrics.hits.find_hits",
     "longtail.models.compact_kernels.rows_above": "longtail.models.CompactModel",

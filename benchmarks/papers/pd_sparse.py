@@ -92,7 +92,7 @@ def measure_classes(bench: Bench) -> None:
 
 
 def seeds_of(bench: Bench, system: str) -> tuple[int, ...]:
-    """PD-Sparse draws rows and parts at random; the others are deterministic."""
+    """PD-Sparse draws rows and subsets of labels at random; the others are deterministic."""
     return SEEDS if "PDSparse" in system and not bench.quick else SEEDS[:1]
 
 
@@ -259,7 +259,7 @@ def show_sizes(rows: Rows, folder: Path) -> str:
 
 def measure_convergence(bench: Bench) -> None:
     passes = 60 if not bench.quick else 4
-    for search in ("exact:returned=1", "sampled:parts=3,returned=1,least=1"):
+    for search in ("exact:returned=1", "sampled:subsets=3,returned=1,least=1"):
         bench.row(search, objectives, bench.folder_of(SMALL), search, passes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 import longtail as lt
 from longtail import store
 from longtail.errors import InputError
-from longtail.methods import METHODS
+from longtail.methods import METHODS, forecast
 from longtail.methods.forecast import Range, Stopwatch, allocated, spread, weights_of_all
 from longtail.methods.planning import Plan
 
@@ -68,6 +69,33 @@ def test_a_plan_comes_true(planned, tmp_path):
     spent = float(clf.training_.block_seconds.sum())
     assert plan.cpu_seconds.low < 20 * spent  # a busy machine; benchmarks/plan.py measures this on an idle one
     assert plan.cpu_seconds.high > spent / 20
+
+
+class TwoHalves:
+    """A problem in which each of two threads does half of the work."""
+
+    def blocks(self):
+        return [None]
+
+    def solve(self, block, work):
+        with work.team() as team:
+            for step in range(1, 1000):
+                team.run(self.spend, range(2))
+                work.report(step / 1000)
+
+    @staticmethod
+    def spend(half):
+        numbers, end = np.ones(1 << 20), time.thread_time() + 0.01
+        while time.thread_time() < end:
+            numbers.sum()  # without the GIL
+
+
+def test_the_gain_of_threads_is_measured_on_a_busy_machine_too():
+    """On a very busy machine, one thread may do both halves of a round."""
+    for n_threads, low, high in ((1, 0.95, 1.05), (2, 1.2, 2.1)):
+        begun = forecast._Begun()
+        assert begun.solve(TwoHalves(), n_threads) is None
+        assert low < begun.busy < high
 
 
 def test_ranges_are_in_order(planned):

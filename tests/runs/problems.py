@@ -15,7 +15,7 @@ KINDS = {
     "one-vs-all": lambda: lt.OneVsAll(),
     "one-vs-all newton": lambda: lt.OneVsAll(solver="newton"),
     "pd-sparse": lambda: lt.PDSparse(max_iter=12),
-    "pd-sparse sampled": lambda: lt.PDSparse(C=1.0, max_iter=8, early_stopping=False, search="sampled:parts=2"),
+    "pd-sparse sampled": lambda: lt.PDSparse(C=1.0, max_iter=8, early_stopping=False, search="sampled:subsets=2"),
     "memoir": lambda: lt.Memoir(max_iter=6, batch_size=20, early_stopping=True),
     "memoir graph": lambda: lt.Memoir(max_iter=4, batch_size=20, oracle="sw-graph", penalty="l1"),
     "memoir lsh": lambda: lt.Memoir(max_iter=4, batch_size=20, oracle="simple-lsh"),

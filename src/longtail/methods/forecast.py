@@ -323,8 +323,12 @@ class _Begun:
 
     @property
     def busy(self) -> float:
-        """How many threads worked at a time."""
-        return self.spent / max(self.clock.wall - self.begin.wall, 1e-9)
+        """How many threads work at a time if the machine has nothing else to do.
+
+        The thread that solves the block takes part in all that its team does, and does the rest alone. So its CPU time
+        is the time that passes on an idle machine.
+        """
+        return self.spent / max(self.clock.own - self.begin.own, 1e-9)
 
     @property
     def seconds(self) -> float:
@@ -335,9 +339,9 @@ class _Begun:
 
 
 class _Clock(NamedTuple):
-    cpu: float
-    wall: float
+    cpu: float  # of all threads
+    own: float  # of this thread
 
 
 def _process_clock() -> _Clock:
-    return _Clock(time.process_time(), time.perf_counter())
+    return _Clock(time.process_time(), time.thread_time())

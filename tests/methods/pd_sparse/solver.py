@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from longtail import parallel
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe
+from longtail.methods.pd_sparse.rows import LabelledRows
 from longtail.methods.pd_sparse.search import Search
 
 
-def make(X, Y, *, C=1.0, lam=0.1, parts=1, returned=1, sampled=False, bias=0.0, seed=0, threads=1, batch_size=256):
+def make(X, Y, *, C=1.0, lam=0.1, subsets=1, returned=1, sampled=False, bias=0.0, seed=0, threads=1, batch_size=256):
     rng = np.random.default_rng(seed)
-    search = Search("sampled" if sampled else "part", parts, returned, sampled)
+    search = Search("sampled" if sampled else "subset", subsets, returned, sampled)
     solver = FrankWolfe(LabelledRows.of(X, Y, bias, rng), search, rng, parallel.Team(threads), batch_size)
     solver.start(C, lam)
     return solver
@@ -54,9 +55,9 @@ def dense_lists(solver):
         if weights.row_of[j] != 0xFFFFFFFF:
             W[j] = weights.rows[weights.row_of[j]]
             continue
-        for part in range(weights.n_parts):
-            start, size = int(weights.list_start[j, part]), int(weights.list_size[j, part])
+        for subset in range(weights.n_subsets):
+            start, size = int(weights.list_start[j, subset]), int(weights.list_size[j, subset])
             entries = weights.entries[start : start + size]
-            assert (entries["label"] // weights.part_width == part).all()
+            assert (entries["label"] // weights.subset_width == subset).all()
             W[j, entries["label"]] = entries["w"]
     return W[:, solver.samples.number_of]

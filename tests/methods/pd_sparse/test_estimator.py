@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import longtail as lt
 from longtail.cli import app
 from longtail.errors import InputError
-from longtail.methods.pd_sparse import STAGES, stages
+from longtail.methods.pd_sparse import STAGES, frank_wolfe, stages
 from longtail.training import Status
 from tests.methods.one_vs_all.problems import random_problem, text_like
 
@@ -43,8 +43,9 @@ def text():
     return sp.csr_array(X[with_labels]), sp.csr_array(Y[with_labels])
 
 
-@pytest.mark.parametrize("search", ["part", "exact", "sampled"])
-def test_threads_do_not_change_a_byte(text, search):
+@pytest.mark.parametrize("search", ["subset", "exact", "sampled"])
+def test_threads_do_not_change_a_byte(text, search, monkeypatch):
+    monkeypatch.setattr(frank_wolfe, "SHARE_WORK", 100)  # else one thread does all of so little work
     models = [lt.PDSparse(search=search, n_jobs=n_jobs, max_iter=3).fit(*text) for n_jobs in (1, 2, 4)]
     assert len({tuple(bytes_of(clf)) for clf in models}) == 1
     for name, values in models[0].training_.figures.items():
@@ -76,7 +77,7 @@ def test_the_settings_of_the_paper(text):
     clf = lt.PDSparse.paper().fit(*text)
     assert (clf.C_, clf.lam_ in (0.1, 0.01)) == (1.0, True)
     used = clf.training_.settings
-    assert (used["search"], used["n_iter_no_change"], used["batch_size"]) == ("sampled:parts=3,returned=1", 3, 1)
+    assert (used["search"], used["n_iter_no_change"], used["batch_size"]) == ("sampled:subsets=3,returned=1", 3, 1)
     assert used["validation_depth"] == 1  # accuracy
     assert set(stages_of(clf)) <= {"path", "train", "post-solve"}
     assert set(clf.training_.pass_rows.tolist()) == {540}  # never the 60 held-out rows, and never a sample
@@ -277,7 +278,7 @@ def test_dense_rows(text):
     centres = rng.normal(size=(30, 20))
     classes = rng.integers(30, size=500)
     X = centres[classes] + 0.3 * rng.normal(size=(500, 20))
-    for search in ("part", "exact", "sampled"):
+    for search in ("subset", "exact", "sampled"):
         assert lt.PDSparse(search=search, normalize=True).fit(X, classes).score(X, classes) > 0.95
 
 
@@ -321,7 +322,7 @@ def test_features_of_extreme_size_stay_finite():
         ("lam", [0.1, float("nan")], '"auto" or one or more numbers of at least 0'),
         ("lam", True, '"auto" or one or more numbers of at least 0'),
         ("lam", None, '"auto" or one or more numbers of at least 0'),
-        ("search", "all", "one of 'part', 'exact', 'sampled'"),
+        ("search", "all", "one of 'subset', 'exact', 'sampled'"),
         ("max_iter", 0, "a whole number of at least 1"),
         ("tol", -1, "a number of at least 0"),
         ("early_stopping", 1, "True or False"),
@@ -345,10 +346,10 @@ def test_bad_parameters_are_named_at_fit(name, value, wanted):
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        ("part:parts=0", "the option 'parts' must be a whole number of at least 1. Got 0 instead."),
+        ("subset:subsets=0", "the option 'subsets' must be a whole number of at least 1. Got 0 instead."),
         ("exact:returned=1.5", "the option 'returned' must be a whole number. Got '1.5' instead."),
-        ("part:least=0", "the option 'least' must be a whole number of at least 1. Got 0 instead."),
-        ("exact:parts=2", "'exact' takes 'returned'. Got 'exact:parts=2' instead of the form"),
+        ("subset:least=0", "the option 'least' must be a whole number of at least 1. Got 0 instead."),
+        ("exact:subsets=2", "'exact' takes 'returned'. Got 'exact:subsets=2' instead of the form"),
     ],
 )
 def test_bad_options_of_a_search(search, message):
@@ -361,10 +362,10 @@ def test_options_of_a_search_are_used(text):
     def settings(search):
         return lt.PDSparse(C=1.0, search=search, max_iter=1).fit(*text).training_.settings["search"]
 
-    assert settings("part") == "part:parts=2,returned=4"  # parts of at least 100 of 250 labels
-    assert settings("part:parts=1,returned=2") == "part:parts=1,returned=2"
-    assert settings("part:least=20") == "part:parts=5,returned=4"
-    assert settings("sampled:returned=7") == "sampled:parts=2,returned=7"
+    assert settings("subset") == "subset:subsets=2,returned=4"  # subsets of at least 100 of 250 labels
+    assert settings("subset:subsets=1,returned=2") == "subset:subsets=1,returned=2"
+    assert settings("subset:least=20") == "subset:subsets=5,returned=4"
+    assert settings("sampled:returned=7") == "sampled:subsets=2,returned=7"
     assert settings("exact") == "exact:returned=4"
 
 

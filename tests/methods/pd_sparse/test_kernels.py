@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
-from longtail.methods.pd_sparse import search_kernels, table_kernels
-from longtail.methods.pd_sparse.frank_wolfe import LabelledRows, Members, RowScratch
+from longtail import parallel
+from longtail.compiled import csr_parts
+from longtail.matrix import canonical_csr
+from longtail.methods.pd_sparse import batch_kernels as kernels
+from longtail.methods.pd_sparse import frank_wolfe, frank_wolfe_kernels, search_kernels, table_kernels
+from longtail.methods.pd_sparse.batch import LEFT, BatchRows, Columns, RowScratch
+from longtail.methods.pd_sparse.rows import LabelledRows, Members
 from longtail.methods.pd_sparse.weights import WeightTables
 from tests.methods.one_vs_all.problems import random_problem, text_like
 from tests.methods.pd_sparse import reference as ref
 from tests.methods.pd_sparse.solver import dense_alphas, dense_lists, dense_tables, make, trained
 
 U64 = np.uint64
+ONE_THREAD = parallel.Team(1)
 MASK = 2**64 - 1
 
 
 def test_copies_of_constants_and_kernels_agree():
     """Kernels call only kernels of their own file, so some constants and formulas stand twice."""
-    assert kernels.NOWHERE == search_kernels.NOWHERE == table_kernels.NOWHERE
+    assert kernels.NOWHERE == search_kernels.NOWHERE == table_kernels.NOWHERE == frank_wolfe_kernels.NOWHERE
     assert kernels.EMPTY == table_kernels.EMPTY
     slots = WeightTables.empty(1, 4, 1).slots
     for v in np.float32([-2, -0.5, -0.3, 0, 0.2, 0.3, 0.31, 5]):
@@ -44,8 +50,13 @@ def test_a_block_is_a_projected_gradient_step(seed, n_positive, n_negative, C):
     z, Q = rng.normal(size=n), rng.uniform(0.2, 3)
     alpha = ref.project_row(rng.normal(size=n), positive, C)
     out = np.full(n, np.nan)
-    kernels.solve_block(n_positive, n, z, alpha, Q, C, RowScratch.of(n), out)
+    frank_wolfe_kernels.solve_block(n_positive, n, z, alpha, Q, C, RowScratch.of(n), out)
     np.testing.assert_allclose(out, ref.project_row(alpha - (z + ~positive) / Q, positive, C), atol=1e-9)
+
+
+def columns_of(X):
+    X = csr_parts(canonical_csr(sp.csr_array(X)))
+    return Columns.of(np.arange(len(X[2]) - 1, dtype=np.uint32), X, len(X[0]), np.full(100, kernels.NOWHERE, np.uint32))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
@@ -57,8 +68,8 @@ def test_bits_of_a_table(bits):
 
 
 def test_tables_keep_empty_slots_unless_each_label_has_its_own():
-    assert [kernels.has_room(count, np.uint32(15), 1000) for count in (11, 12)] == [True, False]
-    assert kernels.has_room(16, np.uint32(15), 16)
+    assert kernels.most_labels(np.uint32(15), 1000) == 11
+    assert kernels.most_labels(np.uint32(15), 16) == 16
 
 
 def test_unused_tables_are_used_again_last_in_first_out():
@@ -81,78 +92,118 @@ def test_slots_are_searched_from_the_last_bits_of_a_label_on():
     assert kernels.find(slots, U64(0), np.uint32(3), np.uint32(9)) == 2
 
 
+def steps_of(labels, steps, subset_width):
+    """A batch of one row per list of labels, with these steps."""
+    batch = BatchRows.of(np.arange(len(labels), dtype=np.uint32), np.array([len(own) for own in labels], np.uint64))
+    batch.n_moved[:] = batch.room
+    batch.moved[:] = np.concatenate(labels)
+    batch.steps[:] = np.concatenate(steps)
+    batch.subsets[:] = batch.moved // subset_width
+    return batch
+
+
+def change(weights, columns, batch, lam, selected=False):
+    """Change every feature by itself, the last one first, and then what was left."""
+    lam, waiting = np.float32(lam), []
+    for f in reversed(range(len(columns.feature))):
+        left = np.empty(int(batch.n_moved.sum()), LEFT)
+        n = kernels.change_features(f, f + 1, columns, batch, weights, lam, selected, left)
+        waiting.append(left[:n])
+    left, done = np.concatenate(waiting), 0
+    while done < len(left):
+        done, status = kernels.finish_changes(left, done, weights, lam)
+        if status != kernels.DONE:
+            weights.grow(status)
+    return len(left)
+
+
 @given(st.integers(0, 10**6), st.sampled_from([20, 300]), st.integers(1, 3), st.sampled_from([0.0, 0.375]))
 @settings(deadline=None, max_examples=30)
-def test_tables_and_lists_are_dictionaries(seed, K, parts, lam):
-    """Random changes of v, against one dictionary per feature."""
+def test_tables_and_lists_are_dictionaries(seed, K, subsets, lam):
+    """Random changes of v in batches, against one dictionary per feature."""
     rng = np.random.default_rng(seed)
     D = 4
-    weights = WeightTables.empty(D, K, parts).rebuild(lam)
+    weights = WeightTables.empty(D, K, subsets).rebuild(lam, ONE_THREAD)
     V = [{} for _ in range(D)]
-    for _ in range(60):
-        j, n = int(rng.integers(D)), int(rng.integers(1, 8))
-        scratch = RowScratch.of(n)
-        scratch.moved[:] = rng.choice(K, n, replace=False)
-        scratch.order[:] = scratch.moved // weights.part_width
-        scratch.alpha[:] = rng.integers(-3, 4, n) / 4
-        x = np.float32(rng.choice([-2, 0.5, 1]))
-        features = np.array([j], np.uint32)
-        while (status := kernels.space_for(weights, features, U64(0), U64(1), n)) != kernels.DONE:
-            weights.grow(status)
-        kernels.change_feature(weights, np.uint32(j), x, n, np.float32(lam), False, scratch)
-        for label, step in zip(scratch.moved.tolist(), scratch.alpha.tolist(), strict=True):
-            V[j][label] = V[j].get(label, 0.0) + step * float(x)
+    n_left = 0
+    for _ in range(12):
+        X = rng.choice(np.float32([0, 0, -2, 0.5, 1]), (5, D))
+        X[0, 0] = 1
+        labels = [rng.choice(K, int(rng.integers(1, 8)), replace=False) for _ in X]
+        steps = [rng.integers(-3, 4, len(own)) / 4 for own in labels]
+        columns = columns_of(X)
+        n_left += change(weights, columns, steps_of(labels, steps, weights.subset_width), lam)
+        for x, own, by in zip(X, labels, steps, strict=True):
+            for j in np.flatnonzero(x):
+                for label, step in zip(own.tolist(), by.tolist(), strict=True):
+                    V[j][label] = V[j].get(label, 0.0) + step * float(x[j])
+    assert n_left > 0
     for j in range(D):
         start = int(weights.start[j])
         table = weights.slots[start : start + int(weights.mask[j]) + 1]
         used = table[table["label"] != kernels.EMPTY]
         assert dict(zip(used["label"].tolist(), used["v"].tolist(), strict=True)) == V[j]
+        assert len(used) == weights.filled[j] <= kernels.most_labels(weights.mask[j], K)
         listed = {}
-        for part in range(parts):
-            start, size = int(weights.list_start[j, part]), int(weights.list_size[j, part])
+        for subset in range(subsets):
+            start, size = int(weights.list_start[j, subset]), int(weights.list_size[j, subset])
             entries = weights.entries[start : start + size]
-            assert (entries["label"] // weights.part_width == part).all()
+            assert (entries["label"] // weights.subset_width == subset).all()
             listed |= dict(zip(entries["label"].tolist(), entries["w"].tolist(), strict=True))
         wanted = {label: np.float32(ref.prox(v, lam)) for label, v in V[j].items()}
         assert {label: w for label, w in listed.items() if w} == {label: w for label, w in wanted.items() if w}
 
 
-def test_space_is_reported_missing_before_it_is_used():
+def test_if_weights_are_selected_no_label_joins_a_table():
+    weights = WeightTables.empty(1, 50, 1)
+    columns = columns_of(np.ones((2, 1), np.float32))
+    change(weights, columns, steps_of([[3], [7]], [[0.5], [0.25]], 50), 0.0)
+    change(weights, columns, steps_of([[3], [9]], [[1.0], [1.0]], 50), 0.0, selected=True)
+    used = weights.slots[weights.slots["label"] != kernels.EMPTY]
+    assert sorted(used[["label", "v"]].tolist()) == [(3, 1.5), (7, 0.25)]
+
+
+def test_missing_space_is_reported_before_it_is_used():
     weights = WeightTables.empty(1, 10**6, 1)
-    features = np.zeros(1, np.uint32)
-    ends = U64(0), U64(1)
-    assert kernels.space_for(weights, features, *ends, 10) == kernels.DONE
-    assert kernels.space_for(weights, features, *ends, len(weights.slots)) == kernels.MORE_SLOTS
-    few_entries = weights._replace(entries=weights.entries[:30])
-    assert kernels.space_for(few_entries, features, *ends, 8) == kernels.DONE  # lists of 4 and then 8 entries
-    assert kernels.space_for(few_entries, features, *ends, 32) == kernels.MORE_ENTRIES
+    full = weights._replace(slots=weights.slots[:10], entries=weights.entries[:6])
+    left = np.array([(0, label, 1.0) for label in range(5)], LEFT)
+    zero = np.float32(0)
+    assert kernels.finish_changes(left, 0, full, zero) == (2, kernels.MORE_SLOTS)  # 4 slots have room for 2 labels
+    more = full._replace(slots=weights.slots[:20])
+    assert kernels.finish_changes(left, 2, more, zero) == (4, kernels.MORE_ENTRIES)  # lists of 4 and then 8 entries
+    assert kernels.finish_changes(left, 4, weights, zero) == (5, kernels.DONE)
+    assert weights.filled[0] == weights.list_size[0, 0] == 5
+    assert weights.entries[4:9].tolist() == [(label, 1.0) for label in range(5)]
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.05, 0.4])
 def test_passes_over_all_tables_equal_dense_arrays(lam):
     X, Y = text_like(3, n=150, d=60, L=40)
-    solver = trained(X, Y, 2, C=3.0, lam=0.02, parts=3)
+    solver = trained(X, Y, 2, C=3.0, lam=0.02, subsets=3)
     solver.set_strength(3.0, lam)
     V, weights = dense_tables(solver), solver.weights
     W = np.where(np.abs(V) > np.float32(lam), V, 0)
-    part_of = solver.samples.number_of // weights.part_width
+    subset_of = solver.samples.number_of // weights.subset_width
     counts = np.empty_like(weights.list_size)
-    table_kernels.count_nonzeros(weights, np.float32(lam), counts)
-    for part in range(3):
-        np.testing.assert_array_equal(counts[:, part], (W[:, part_of == part] != 0).sum(axis=1))
+    table_kernels.count_nonzeros(0, 25, weights, np.float32(lam), counts)
+    table_kernels.count_nonzeros(25, 60, weights, np.float32(lam), counts)
+    for subset in range(3):
+        np.testing.assert_array_equal(counts[:, subset], (W[:, subset_of == subset] != 0).sum(axis=1))
     weights.entries["w"] = np.nan
     weights.list_size[:] = 0
     weights.rows[:] = 0
-    table_kernels.fill_lists(weights, np.float32(lam))
+    table_kernels.fill_lists(30, 60, weights, np.float32(lam))
+    table_kernels.fill_lists(0, 30, weights, np.float32(lam))
     np.testing.assert_array_equal(dense_lists(solver), ref.prox(V, np.float32(lam)).astype(np.float32))
     solver.weights = WeightTables.empty(60, 40, 3, counts.sum(axis=1))
-    table_kernels.copy_selected(weights, np.float32(lam), solver.weights)
+    table_kernels.copy_selected(0, 1, weights, np.float32(lam), solver.weights)
+    table_kernels.copy_selected(1, 60, weights, np.float32(lam), solver.weights)
     np.testing.assert_array_equal(dense_tables(solver), W)
     A = dense_alphas(solver)
-    square, total = table_kernels.dual_parts(weights, np.float32(lam), solver.members)
-    assert square == pytest.approx((ref.prox(V, lam) ** 2).sum(), rel=1e-5)
-    assert total == pytest.approx(A[A > 0].sum(), rel=1e-12)
-    n = int(weights.nonzeros(lam).sum())
+    square = table_kernels.square_weights(10, 20, weights, np.float32(lam))
+    assert square == pytest.approx((ref.prox(V[10:20], lam) ** 2).sum(), rel=1e-5)
+    assert table_kernels.add_alphas(50, 150, solver.members) == pytest.approx(A[50:][A[50:] > 0].sum(), rel=1e-12)
+    n = int(weights.nonzeros(lam, ONE_THREAD).sum())
     features, labels, values = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.float32)
     table_kernels.list_weights(weights, np.float32(lam), features, labels, values)
     dense = np.zeros_like(V)
@@ -160,7 +211,7 @@ def test_passes_over_all_tables_equal_dense_arrays(lam):
     np.testing.assert_array_equal(dense, ref.prox(V, np.float32(lam)).astype(np.float32))
 
 
-# --- one row ---------------------------------------------------------------------------------------------------------
+# --- a batch of rows -------------------------------------------------------------------------------------------------
 
 
 def test_found_labels_join_the_active_set_once():
@@ -170,10 +221,10 @@ def test_found_labels_join_the_active_set_once():
         start, size = int(members.start[i]), int(members.size[i])
         own = members.held["label"][start : start + size].tolist()
         found = np.array([0, kernels.NOWHERE, 4, 0], np.uint32)
-        scratch = RowScratch.of(size + 4)
-        n = kernels.activate(i, found, members, scratch)
-        assert scratch.labels[:n].tolist() == own + [label for label in (0, 4) if label not in own]
-        assert not scratch.alpha[:n].any()
+        labels, alpha = np.zeros(size + 4, np.uint32), np.ones(size + 4)
+        n = kernels.activate(i, found, members, labels, alpha)
+        assert labels[:n].tolist() == own + [label for label in (0, 4) if label not in own]
+        assert not alpha[:n].any()
 
 
 def test_negative_labels_with_alpha_zero_leave_the_active_set():
@@ -182,53 +233,86 @@ def test_negative_labels_with_alpha_zero_leave_the_active_set():
     room = int(members.room[1])
     many = 2 + room
     for alphas in ([0.0, 0.5, -0.25, 0.0, -0.25], [0.5, 0.0, *[-0.5] * many]):
-        scratch = RowScratch.of(len(alphas))
-        scratch.labels[:] = np.arange(len(alphas)) + 7
-        kernels.keep_members(1, 2, len(alphas), members, scratch, np.array(alphas))
+        labels = np.arange(len(alphas), dtype=np.uint32) + np.uint32(7)
+        frank_wolfe_kernels.keep_members(1, 2, len(alphas), labels, np.array(alphas), members)
         kept = [(7 + a, alpha) for a, alpha in enumerate(alphas) if a < 2 or alpha]
         start, size = int(members.start[1]), int(members.size[1])
         assert members.held[start : start + size].tolist() == kept
     assert members.room[1] == 2 * size > room  # the set moved to twice the room
-    assert members.largest[0] == size
+
+
+def test_columns_and_products_of_the_rows_of_a_batch():
+    X, _ = text_like(6, n=30, d=25)
+    rows = np.array([4, 17, 9, 22, 3], np.uint32)
+    dense, parts = X.toarray()[rows], csr_parts(X)
+    place = np.full(25, kernels.NOWHERE, np.uint32)
+    columns = Columns.of(rows, parts, int((dense != 0).sum()), place)
+    transposed = np.zeros_like(dense)
+    for f, j in enumerate(columns.feature):
+        own = slice(int(columns.first[f]), int(columns.first[f + 1]))
+        assert (np.diff(columns.row[own].astype(int)) > 0).all()
+        transposed[columns.row[own], j] = columns.x[own]
+        assert place[j] == f
+    np.testing.assert_array_equal(transposed, dense)
+    assert (place[~dense.any(axis=0)] == kernels.NOWHERE).all()
+    products = np.full((6, 6), np.nan, np.float32)
+    batch = BatchRows.of(rows, np.ones(5, np.uint64))
+    for begin, end in ((3, 5), (0, 3)):
+        kernels.multiply_rows(begin, end, parts, batch, place, columns, products)
+    for r in range(5):
+        np.testing.assert_allclose(products[r, :r], dense[r] @ dense[:r].T, rtol=1e-5)
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.1])
-def test_the_update_of_a_row_is_its_exact_minimum(lam):
-    """update_rows and score_active on one row, against dense arrays."""
+@pytest.mark.parametrize("threads", [1, 3])
+def test_each_row_of_a_batch_minimises_a_bound_of_the_objective(lam, threads, monkeypatch):
+    """score_rows, solve_rows and the changes of V, against dense arrays."""
     X, Y = random_problem(5, n=20, d=8, L=6, density=0.6)
-    solver = trained(X, Y, 2, C=1.5, lam=lam)
+    solver = trained(X, Y, 2, C=1.5, lam=lam, threads=threads)
     dense_X, dense_Y = X.toarray().astype(float), Y.toarray() > 0
     label_of = np.argsort(solver.samples.number_of)
-    for i in solver.samples.with_loss:
-        A, W = dense_alphas(solver), ref.prox(dense_tables(solver), lam)
-        found = np.array([[0, 3]], np.uint32)
-        active = (A[i] != 0) | dense_Y[i]
-        active[label_of[[0, 3]]] = True
-        gradient = dense_X[i] @ W + ~dense_Y[i]
-        wanted, Q = A[i].copy(), (dense_X[i] ** 2).sum()
-        if Q > 0:
-            wanted[active] = ref.project_row((A[i] - gradient / Q)[active], dense_Y[i][active], 1.5)
-        samples, scratch = solver.samples, RowScratch.of(20)
-        done, status = kernels.update_rows(
-            np.array([i], np.uint32), 0, samples.X, samples.squares, samples.n_positive, found, 1.5, np.float32(lam),
-            False, solver.weights, solver.members, scratch,
-        )  # fmt: skip
-        assert (done, status) == (1, kernels.DONE)
-        np.testing.assert_allclose(dense_alphas(solver)[i], wanted, atol=1e-5)
+    rows = solver.samples.with_loss.astype(np.uint32)
+
+    def search_rows(some, subsets, *others):
+        others[-1][:] = 3
+        return 1.0
+
+    monkeypatch.setattr(frank_wolfe, "search_rows", search_rows)
+    monkeypatch.setattr(frank_wolfe, "SHARE_WORK", 1)
+    for batch in (rows[:1], rows[1:4], rows[4:]):
+        A, V, before = dense_alphas(solver), dense_tables(solver), solver.dual()
+        W, D = ref.prox(V, lam), np.zeros_like(V)
+        wanted = A.copy()
+        for i in batch:
+            active = (A[i] != 0) | dense_Y[i]
+            active[label_of[3]] = True
+            gradient = dense_X[i] @ (W + D) + ~dense_Y[i]
+            Q = (dense_X[i] ** 2).sum()
+            if Q > 0 and not dense_Y[i][active].all():
+                wanted[i, active] = ref.project_row((A[i] - gradient / Q)[active], dense_Y[i][active], 1.5)
+            D += np.outer(dense_X[i], wanted[i] - A[i])
+        searched, updated = solver._visit(batch, np.zeros(len(batch), np.int64), 0)
+        assert searched == threads
+        assert updated > 0
+        np.testing.assert_allclose(dense_alphas(solver), wanted, atol=1e-5)
+        np.testing.assert_allclose(dense_tables(solver), V + D, atol=1e-5)
+        assert solver.dual() <= before + 1e-5
 
 
 def test_tables_are_restored_from_alphas():
     X, Y = text_like(2, n=80, d=50, L=30)
-    solver = trained(X, Y, 2, C=2.0, lam=0.05, parts=2)
+    solver = trained(X, Y, 2, C=2.0, lam=0.05, subsets=2, threads=2)
     point, A = solver.point(), dense_alphas(solver)
     solver.start(1.0, 0.0)
     solver.go_back(point)
     np.testing.assert_allclose(dense_tables(solver), X.toarray().T @ A, atol=1e-5)
-    rows = np.arange(10, 30, dtype=np.uint32)
-    solver.weights = WeightTables.empty(50, 30, 2)
-    done, status = kernels.restore_rows(rows, 5, solver.samples.X, solver.weights, solver.members, RowScratch.of(40))
-    assert (done, status) == (20, kernels.DONE)
-    np.testing.assert_allclose(dense_tables(solver), X.toarray()[15:30].T @ A[15:30], atol=1e-5)
+    batch = BatchRows.from_zero(np.arange(10, 30, dtype=np.uint32), solver.members, 15)
+    steps = np.zeros((20, 30))
+    for r in range(20):
+        own = slice(int(batch.first[r]), int(batch.first[r] + batch.n_moved[r]))
+        steps[r, batch.moved[own]] = batch.steps[own]
+    np.testing.assert_array_equal(steps[:, solver.samples.number_of], A[10:30])
+    np.testing.assert_array_equal(batch.subsets, batch.moved // 15)
 
 
 # --- search ----------------------------------------------------------------------------------------------------------
@@ -285,11 +369,11 @@ def test_the_best_labels_are_taken_from_a_turn_on(seed, K, returned):
     assert search_kernels.largest(z.view(np.int32)) == z.view(np.int32).max()
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_reading_the_lists_alone_finds_the_same_labels(parts):
+@pytest.mark.parametrize("subsets", [1, 3])
+def test_reading_the_lists_alone_finds_the_same_labels(subsets):
     """take_touched against take_best, and scores and counts against dense arrays."""
     X, Y = text_like(8, n=60, d=200, L=90)
-    solver = trained(X, Y, 2, C=5.0, lam=0.05, parts=parts)
+    solver = trained(X, Y, 2, C=5.0, lam=0.05, subsets=subsets)
     weights, (X_data, X_indices, X_indptr) = solver.weights, solver.samples.X
     assert (weights.row_of == kernels.NOWHERE).any()
     W = np.zeros((200, 90), np.float32)
@@ -298,14 +382,14 @@ def test_reading_the_lists_alone_finds_the_same_labels(parts):
     for i in range(60):
         start, end = X_indptr[i], X_indptr[i + 1]
         indices, factors = X_indices[int(start) : int(end)], X_data[int(start) : int(end)]
-        for part in range(parts):
-            low, high = part * weights.part_width, min((part + 1) * weights.part_width, 90)
+        for subset in range(subsets):
+            low, high = subset * weights.subset_width, min((subset + 1) * weights.subset_width, 90)
             z = np.zeros(90, np.float32)
-            search_kernels.add_postings(X_indices, start, end, factors, part, low, high, weights, z)
+            search_kernels.add_postings(X_indices, start, end, factors, subset, low, high, weights, z)
             np.testing.assert_allclose(z[low:high], factors @ W[indices, low:high], atol=1e-5)
-            entries, rows = search_kernels.count_postings(X_indices, start, end, part, weights)
+            entries, rows = search_kernels.count_postings(X_indices, start, end, subset, weights)
             own = indices[np.isin(indices, listed)]
-            assert (entries, rows) == (weights.list_size[own, part].sum(), len(indices) - len(own))
+            assert (entries, rows) == (weights.list_size[own, subset].sum(), len(indices) - len(own))
             if rows:
                 continue
             turn = low + (high - low) // 2
@@ -314,7 +398,18 @@ def test_reading_the_lists_alone_finds_the_same_labels(parts):
             other = z.copy()
             search_kernels.take_best(z, z.view(np.int32), low, high, turn, best)
             search_kernels.take_touched(
-                X_indices, start, end, factors, part, low, high, turn, weights, other, np.empty(4, np.float32), touched
+                X_indices,
+                start,
+                end,
+                factors,
+                subset,
+                low,
+                high,
+                turn,
+                weights,
+                other,
+                np.empty(4, np.float32),
+                touched,
             )
             before = factors @ W[indices]
             np.testing.assert_allclose(np.maximum(before[touched], 0), np.maximum(before[best], 0), atol=1e-5)
@@ -324,7 +419,7 @@ def test_reading_the_lists_alone_finds_the_same_labels(parts):
 
 def test_the_highest_scores_of_rows():
     X, Y = text_like(9, n=40, d=100, L=50)
-    solver = trained(X, Y, 2, C=5.0, lam=0.02, parts=3)
+    solver = trained(X, Y, 2, C=5.0, lam=0.02, subsets=3)
     rows, out, z = np.arange(7, 37, dtype=np.uint32), np.empty((30, 6), np.uint32), np.zeros(50, np.float32)
     search_kernels.top_rows(rows, solver.samples.X, solver.weights, z, out)
     Z = X.toarray()[7:37] @ dense_lists(solver)
@@ -341,9 +436,10 @@ def test_a_row_of_all_labels_is_added():
 
 def test_a_larger_table_keeps_its_labels():
     weights = WeightTables.empty(2, 100, 1)
-    for label in (4, 8, 1):
-        slot = int(kernels.insert(weights, 1, np.uint32(label)))
-        weights.slots[slot]["v"], weights.slots[slot]["at"] = label / 2, label
+    start = int(weights.start[1])
+    for slot, label in ((start, 4), (start + 1, 8), (start + 2, 1)):
+        weights.slots[slot] = label, label / 2, label
+    weights.filled[1] = 3
     kernels.grow_table(weights, 1)
     start = int(weights.start[1])
     table = weights.slots[start : start + int(weights.mask[1]) + 1]
@@ -354,11 +450,16 @@ def test_a_larger_table_keeps_its_labels():
 
 def test_full_lists_move_to_twice_the_room():
     weights = WeightTables.empty(1, 100, 2)
-    places = [kernels.append_entry(weights, 0, 1, np.uint32(label), np.float32(label)) for label in range(50, 59)]
-    assert places == list(range(9))
-    start = int(weights.list_start[0, 1])
-    assert weights.entries[start : start + 9].tolist() == [(label, float(label)) for label in range(50, 59)]
-    assert (weights.list_size[0].tolist(), weights.list_room[0].tolist()) == ([0, 9], [0, 16])
+    for room in (4, 8, 16):
+        size = int(weights.list_size[0, 1])
+        kernels.grow_list(weights, 0, 1)
+        assert weights.list_room[0].tolist() == [0, room]
+        start = int(weights.list_start[0, 1])
+        assert weights.entries[start : start + size].tolist() == [(50 + at, float(at)) for at in range(size)]
+        for at in range(room):
+            weights.entries[start + at] = 50 + at, at
+        weights.list_size[0, 1] = room
+    assert weights.used[1] == 4 + 8 + 16
 
 
 def test_a_solver_begins_without_weights():

@@ -11,7 +11,6 @@ from sklearn.svm import LinearSVC
 
 from longtail.matrix import canonical_csr
 from longtail.methods.pd_sparse import frank_wolfe, search_kernels
-from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
 from tests.methods.one_vs_all.problems import problems, random_problem, text_like
 from tests.methods.pd_sparse import reference as ref
 from tests.methods.pd_sparse.solver import dense_alphas, dense_lists, dense_tables, make, trained
@@ -43,9 +42,9 @@ def check_state(solver, X):
 
 @given(problems, st.sampled_from([0.0, 0.05, 0.3]), st.sampled_from([0.5, 10.0]), st.integers(1, 3))
 @settings(deadline=None, max_examples=12)
-def test_tables_and_lists_follow_the_active_sets(problem, lam, C, parts):
+def test_tables_and_lists_follow_the_active_sets(problem, lam, C, subsets):
     X, Y = problem
-    solver = trained(X, Y, 3, C=C, lam=lam, parts=parts, returned=2, bias=0.5)
+    solver = trained(X, Y, 3, C=C, lam=lam, subsets=subsets, returned=2, bias=0.5)
     check_state(solver, np.hstack([X.toarray(), np.full((X.shape[0], 1), 0.5)]).astype(float))
 
 
@@ -53,7 +52,7 @@ def test_large_tables_grow_and_give_back_their_space():
     X, Y = text_like(1, n=500, d=40, L=300)
     solver = trained(X, Y, 4, C=10.0, lam=0.01, returned=8)
     assert (solver.weights.mask > 127).any()
-    assert (solver.weights.row_of != kernels.NOWHERE).any()
+    assert (solver.weights.row_of != search_kernels.NOWHERE).any()
     check_state(solver, X.toarray().astype(float))
     used = int((solver.weights.mask.astype(np.int64) + 1).sum())
     assert used <= solver.weights.used[0] < 2 * used  # tables that were left are used again
@@ -78,29 +77,29 @@ def test_a_point_can_be_gone_back_to_and_other_strengths_taken_up():
 # --- search ----------------------------------------------------------------------------------------------------------
 
 
-def searched(solver, rows, parts, returned, rate=1.0, seed=0):
+def searched(solver, rows, subsets, returned, rate=1.0, seed=0):
     K, widest = solver.samples.n_labels, int(np.diff(solver.samples.X[2].view(np.int64)).max())
     out, z = np.zeros((len(rows), returned), np.uint32), np.zeros(K, np.float32)
     search_kernels.search_rows(
-        rows, parts, solver.samples.X, solver.members, rate, np.uint64(seed), solver.weights, z,
+        rows, subsets, solver.samples.X, solver.members, rate, np.uint64(seed), solver.weights, z,
         np.empty(widest, np.float32), np.empty(returned, np.float32), out,
     )  # fmt: skip
     assert not z.any()
     return out
 
 
-@pytest.mark.parametrize(("parts", "words"), [(1, 40), (3, 40), (1, 2), (3, 2)])
-def test_the_search_finds_the_best_labels_that_are_not_active(parts, words):
+@pytest.mark.parametrize(("subsets", "words"), [(1, 40), (3, 40), (1, 2), (3, 2)])
+def test_the_search_finds_the_best_labels_that_are_not_active(subsets, words):
     """With two words a row, so few of 3,000 labels are met that only those are looked at."""
-    rng = np.random.default_rng(parts)
+    rng = np.random.default_rng(subsets)
     n, K = 80, 3000
     X = sp.random_array((n, 500), density=words / 500, rng=rng, dtype=np.float32, format="csr")
     Y = sp.csr_array((np.ones(n, np.int32), (np.arange(n), rng.integers(K, size=n))), shape=(n, K))
-    solver = trained(canonical_csr(X), Y, 3, C=5.0, lam=0.0, parts=parts)
-    number_of, width = solver.samples.number_of, solver.weights.part_width
+    solver = trained(canonical_csr(X), Y, 3, C=5.0, lam=0.0, subsets=subsets)
+    number_of, width = solver.samples.number_of, solver.weights.subset_width
     Z, A = X.toarray() @ dense_lists(solver), dense_alphas(solver) != 0
     A |= Y.toarray() > 0
-    chosen = np.arange(n) % parts
+    chosen = np.arange(n) % subsets
     found = searched(solver, np.arange(n, dtype=np.uint32), chosen, 3)
     for i in range(n):
         allowed = ~A[i] & (number_of // width == chosen[i])
@@ -112,7 +111,7 @@ def test_the_search_finds_the_best_labels_that_are_not_active(parts, words):
 
 def test_top_labels_of_rows():
     X, Y = text_like(4, n=60)
-    solver = trained(X, Y, 3, C=5.0, lam=0.02, parts=3)
+    solver = trained(X, Y, 3, C=5.0, lam=0.02, subsets=3)
     Z = X.toarray() @ dense_lists(solver)
     top = solver.top(np.arange(20, 60), 5)
     np.testing.assert_allclose(np.take_along_axis(Z[20:], top, 1), -np.sort(-Z[20:], axis=1)[:, :5], atol=1e-5)
@@ -162,13 +161,13 @@ def one_batch(monkeypatch):
 def test_rows_are_searched_in_batches_of_at_most_this_size(monkeypatch, one_batch):
     X, Y = multiclass(0)
     searched = []
-    search = frank_wolfe.FrankWolfe._search
+    visit = frank_wolfe.FrankWolfe._visit
 
-    def counted(solver, rows, parts, seed):
+    def counted(solver, rows, subsets, seed):
         searched.append(len(rows))
-        return search(solver, rows, parts, seed)
+        return visit(solver, rows, subsets, seed)
 
-    monkeypatch.setattr(frank_wolfe.FrankWolfe, "_search", counted)
+    monkeypatch.setattr(frank_wolfe.FrankWolfe, "_visit", counted)
     for batch_size, expected in ((1, [1] * 40), (16, [16, 16, 8]), (256, [40])):
         searched.clear()
         solver = make(X, Y, batch_size=batch_size)
@@ -219,8 +218,8 @@ def test_without_l1_penalty_it_is_the_svm_of_crammer_and_singer(C, one_batch):
 def test_parts_and_samples_lead_to_the_same_optimum(one_batch):
     X, Y = random_problem(4, n=25, d=8, L=6, density=0.6)
     exact = trained(X, Y, 400, C=2.0, lam=0.1).dual()
-    assert trained(X, Y, 400, C=2.0, lam=0.1, parts=3).dual() == pytest.approx(exact, rel=1e-4)
-    sampled = make(X, Y, C=2.0, lam=0.1, parts=2, sampled=True)
+    assert trained(X, Y, 400, C=2.0, lam=0.1, subsets=3).dual() == pytest.approx(exact, rel=1e-4)
+    sampled = make(X, Y, C=2.0, lam=0.1, subsets=2, sampled=True)
     sampled.rate = 3.0
     for _ in range(400):
         sampled.run_pass(sampled.samples.with_loss)
@@ -263,7 +262,7 @@ def test_a_solver_starts_from_given_weights():
     X, Y = random_problem(4, n=40, d=15, L=9)
     rng = np.random.default_rng(0)
     W = sp.csr_array((rng.normal(size=(9, 16)) * (rng.random((9, 16)) < 0.5)).astype(np.float32))
-    solver = make(X, Y, bias=1.0, parts=2, lam=0.2)
+    solver = make(X, Y, bias=1.0, subsets=2, lam=0.2)
     solver.start_from(1.0, 0.2, W)
     np.testing.assert_allclose(solver.W().toarray(), W.toarray(), atol=1e-6)
     np.testing.assert_allclose(dense_lists(solver), W.toarray().T, atol=1e-6)

@@ -39,11 +39,12 @@ class PDSparse(ExtremeClassifier):
     lam : float, "auto", or several floats, default="auto"
         Weight of the l1 penalty: a larger value gives fewer weights. "auto" is 0.02 C. Several values are tried from
         the largest to the smallest. Each continues from the weights of the previous one.
-    search : str, default="part:parts=5,returned=4,least=100"
-        Which labels a row is compared with in a search. "part": with one part of the labels, drawn at random for each
-        search. The labels are divided into `parts` parts of at least `least` labels. "exact": with all labels; it takes
-        `returned` alone. "sampled": with one part, using only a sample of the row's features. `returned` is the number
-        of labels that a search returns. It doubles after a pass in which searching took most of the work, up to 64.
+    search : str, default="subset:subsets=5,returned=4,least=100"
+        Which labels a row is compared with in a search. "subset": with one subset of the labels, drawn at random for
+        each search. The labels are divided into `subsets` subsets of at least `least` labels. "exact": with all labels;
+        it takes `returned` alone. "sampled": with one subset, using only a sample of the row's features. `returned` is
+        the number of labels that a search returns. It doubles after a pass in which searching took most of the work, up
+        to 64.
     max_iter : int or None, default=None
         Maximum number of passes over the rows, not counting the passes that choose C and lam. None means 4 passes, or
         more if there are fewer than 10,000 rows, so that about 40,000 rows are processed in total.
@@ -71,8 +72,9 @@ class PDSparse(ExtremeClassifier):
         Whether the model is also trained on the held-out rows at the end. False keeps the weights of the best pass, as
         in the paper.
     batch_size : int, default=256
-        Number of rows that are searched together, with the weights from before the batch, so that threads can share
-        the searches. There are at least 64 batches in a pass. 1 is the algorithm of the paper, which uses one thread.
+        Number of rows that are searched and scored together, with the weights from before the batch, so that threads
+        can share the work. At most 1,024, and there are at least 64 batches in a pass. 1 is the algorithm of the paper,
+        which uses one thread.
     bias : float, default=0.0
         Value of a constant feature that is added to every row. 0 adds none, as in the paper.
     normalize : bool, default=False
@@ -85,7 +87,7 @@ class PDSparse(ExtremeClassifier):
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores. The number does not change the model.
     random_state : int, RandomState or None, default=0
-        Seed of the order of rows, of the parts and of the held-out rows. None draws a new seed for every fit.
+        Seed of the order of rows, of the subsets and of the held-out rows. None draws a new seed for every fit.
     verbose : int, default=0
         1 prints a line about the progress of a fit every 10 seconds, 2 every second; 0 prints nothing.
 
@@ -126,7 +128,7 @@ class PDSparse(ExtremeClassifier):
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,
         "lam": (10.0, 1.0, 0.1, 0.01),
-        "search": "sampled:parts=3,returned=1,least=1",
+        "search": "sampled:subsets=3,returned=1,least=1",
         "max_iter": 50,
         "validation_depth": 1,
         "n_iter_no_change": 3,
@@ -142,7 +144,7 @@ class PDSparse(ExtremeClassifier):
         C: float | str | Sequence[float] = "auto",
         *,
         lam: float | str | Sequence[float] = "auto",
-        search: str = "part:parts=5,returned=4,least=100",
+        search: str = "subset:subsets=5,returned=4,least=100",
         max_iter: int | None = None,
         tol: float = 1e-3,
         early_stopping: bool = True,

@@ -15,176 +15,52 @@ once, in random order:
     2. Update: the row's variables of active labels move to the minimum of (21), by a projection.          (22)
     3. Negative labels whose variable is zero leave the active set; v and w follow.                        (23)
 
-Differs from the paper: rows are processed in mini-batches. The searches of a batch run in parallel and read the weights
-from before the batch. Then the rows are updated one after the other, with fresh scores of their active labels, so no
-update increases G. With batches of one row, this is Algorithm 1. Batches depend on the data alone, so the number of
-threads does not change the result. The rule of section 4.4 returns more labels from a search when searching takes most
-of the time. Here it counts operations instead of seconds, for the same reason.
+Differs from the paper: rows are processed in mini-batches, in three steps, of which threads share the first and last:
+
+    by row       Search, and scores z_i of the active labels, with the weights from before the batch.
+    in order     One row after the other is updated. If D = X'(steps of earlier rows of the batch), its scores are taken
+                 to be z_i + D'x_i, where D'x_i = sum of <x_i, x_s> times the steps of row s.
+    by feature   v, w and the lists of the search follow, for each feature in the order of the rows.
+
+G never rises: prox(v) is the gradient of 1/2 |prox(v)|^2 and prox does not expand, so
+
+    1/2 |prox(V + D)|^2  <=  1/2 |prox(V)|^2 + <prox(V), D> + 1/2 |D|^2
+
+and each update minimises this bound over the variables of its row. With lam = 0 it is exact. With batches of one row, D
+is zero and this is Algorithm 1. Batches depend on the data alone, so the number of threads does not change the result.
+The rule of section 4.4 returns more labels from a search when searching takes most of the time. Here it counts
+operations instead of seconds, for the same reason.
 
 Symbols: N rows, D features, K labels. A_i, the active set of row i, is `members` of row i, positive labels first.
 """
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from longtail import parallel
-from longtail.compiled import csr_parts, frozen
-from longtail.matrix import row_squares
-from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
+from longtail.compiled import csr_parts
+from longtail.methods.pd_sparse import batch_kernels as kernels
+from longtail.methods.pd_sparse.batch import LEFT, BatchRows, Columns, RowScratch, row_lengths
+from longtail.methods.pd_sparse.frank_wolfe_kernels import solve_rows
+from longtail.methods.pd_sparse.rows import LabelledRows, Members
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.search_kernels import search_rows, top_rows
-from longtail.methods.pd_sparse.table_kernels import dual_parts
+from longtail.methods.pd_sparse.table_kernels import add_alphas
 from longtail.methods.pd_sparse.weights import WeightTables
-from longtail.methods.state import joined, of, of_generator, set_generator, with_room
+from longtail.methods.state import joined, of, of_generator, set_generator
 
-MEMBER = np.dtype([("label", np.uint32), ("alpha", np.float64)])
 MIN_BATCHES = 64  # least number of batches in a pass, so small data has smaller batches
-SPARE_MEMBERS = 4  # room for negative labels in a row's first active set
+MAX_BATCH = 1024  # rows in a batch, at most; all pairs of them are multiplied
 REBUILD = 256  # rows that are visited between two rebuilds of the lists, at least
 SLOT_WORK = 25.0  # visiting a slot takes as long as reading this many entries of lists
+SHARE_WORK = 4000  # visits of slots for which a thread is worth its start
 MAX_RETURNED = 64
-
-
-@dataclass(frozen=True)
-class LabelledRows:
-    """The rows, in the form that kernels take, and their labels.
-
-    Labels are renumbered at random: label k has the number number_of[k] in training. X has the bias feature as its last
-    column, if there is one.
-    """
-
-    X: tuple[np.ndarray, np.ndarray, np.ndarray]
-    squares: np.ndarray  # |x_i|^2
-    n_positive: np.ndarray  # number of labels of each row
-    positives: np.ndarray  # numbers of the labels of row 0, of row 1, ...
-    number_of: np.ndarray
-    n_features: int
-
-    @classmethod
-    def of(cls, X: sp.csr_array, Y: sp.csr_array, bias: float, rng: np.random.Generator) -> LabelledRows:
-        if bias:
-            constant = np.full((X.shape[0], 1), bias, np.float32)
-            X = sp.csr_array(sp.hstack([X, sp.csr_array(constant)], format="csr"))
-        number_of = rng.permutation(Y.shape[1]).astype(np.uint32)
-        return cls(
-            X=csr_parts(X),
-            squares=frozen(row_squares(X), np.float64),
-            n_positive=frozen(np.diff(Y.indptr), np.uint32),
-            positives=number_of[Y.indices],
-            number_of=number_of,
-            n_features=X.shape[1],
-        )
-
-    @property
-    def n_samples(self) -> int:
-        return len(self.squares)
-
-    @property
-    def n_labels(self) -> int:
-        return len(self.number_of)
-
-    @property
-    def with_loss(self) -> np.ndarray:
-        """The rows that can have a loss. Rows without labels, and rows with all labels, have none."""
-        return np.flatnonzero((self.n_positive > 0) & (self.n_positive < self.n_labels))
-
-    def sampling_rate(self, C: float) -> float:
-        """Return d_i / d~_i: the features of a row divided by the features that are drawn (section 4.4)."""
-        entries = len(self.X[0])
-        log_labels = math.log(max(self.n_labels, 2))
-        by_weights = 5.0 * self.n_features * self.n_labels / max(C * entries * log_labels, 1e-300)
-        return float(math.ceil(max(1e-9, min(by_weights, entries / (5.0 * self.n_samples)))))
-
-
-class Members(NamedTuple):
-    """The active sets. Row i has held[start[i] : start[i] + size[i]], its positive labels first."""
-
-    held: np.ndarray  # records of MEMBER
-    start: np.ndarray
-    size: np.ndarray
-    room: np.ndarray  # records reserved for each row
-    used: np.ndarray  # (1,) records reserved so far
-    largest: np.ndarray  # (1,) size of the largest set so far
-
-    @classmethod
-    def of(cls, samples: LabelledRows) -> Members:
-        """The positive labels of every row, with alpha = 0."""
-        sizes = samples.n_positive.astype(np.int64)
-        ends = np.concatenate([[0], np.cumsum(sizes + SPARE_MEMBERS)])
-        held = np.zeros(ends[-1] + ends[-1] // 2 + 1024, MEMBER)
-        first = np.repeat(ends[:-1] - np.cumsum(sizes) + sizes, sizes)
-        held["label"][first + np.arange(sizes.sum())] = samples.positives
-        return cls(
-            held=held,
-            start=ends[:-1].astype(np.uint64),
-            size=samples.n_positive.copy(),
-            room=(sizes + SPARE_MEMBERS).astype(np.uint32),
-            used=ends[-1:].astype(np.uint64),
-            largest=np.array([sizes.max(initial=0)]),
-        )
-
-    @classmethod
-    def one_each(cls, labels: np.ndarray) -> Members:
-        """One label for each row, with alpha = 1."""
-        held = np.zeros(len(labels), MEMBER)
-        held["label"] = labels
-        held["alpha"] = 1.0
-        ones = np.ones(len(labels), np.uint32)
-        return cls(
-            held,
-            np.arange(len(labels), dtype=np.uint64),
-            ones,
-            ones,
-            np.array([len(labels)], np.uint64),
-            ones[:1].astype(np.int64),
-        )
-
-    def copy(self) -> Members:
-        return Members(*(part.copy() for part in self))
-
-    def state(self) -> dict[str, np.ndarray]:
-        """Return the arrays without the unused end of `held`. Records are returned as bytes."""
-        return {**self._asdict(), "held": self.held[: int(self.used[0])].view(np.uint8)}
-
-    @classmethod
-    def restored(cls, state: Mapping[str, np.ndarray]) -> Members:
-        """Rebuild the members from a `state`."""
-        arrays = {name: state[name].copy() for name in cls._fields}
-        arrays["held"] = with_room(arrays["held"].view(MEMBER), 1024)
-        return cls(**arrays)
-
-
-class RowScratch(NamedTuple):
-    """Working space for the update of one row: arrays over its active labels."""
-
-    labels: np.ndarray
-    alpha: np.ndarray
-    z: np.ndarray
-    values: np.ndarray
-    order: np.ndarray
-    solved: np.ndarray
-    moved: np.ndarray
-    work: np.ndarray  # (1,)
-
-    @classmethod
-    def of(cls, size: int) -> RowScratch:
-        return cls(
-            labels=np.zeros(size, np.uint32),
-            alpha=np.zeros(size),
-            z=np.zeros(size),
-            values=np.zeros(size),
-            order=np.zeros(size, np.int64),
-            solved=np.zeros(size),
-            moved=np.zeros(size, np.uint32),
-            work=np.zeros(1),
-        )
 
 
 @dataclass(frozen=True)
@@ -211,10 +87,14 @@ class FrankWolfe:
         self.search = search
         self.rng = rng
         self.team = team
-        self.batch_size = batch_size  # rows searched at a time, at most
+        self.batch_size = min(batch_size, MAX_BATCH)  # rows visited at a time, at most
         widest = int(np.diff(samples.X[2].view(np.int64)).max(initial=0))
         self.scores = [np.zeros(samples.n_labels, np.float32) for _ in range(team.size)]  # one buffer per thread
         self.factors = [np.empty(widest, np.float32) for _ in range(team.size)]
+        self.place = np.full(samples.n_features, kernels.NOWHERE, np.uint32)  # of a feature in the columns of a batch
+        self.last = np.full(samples.n_labels, kernels.NOWHERE, np.uint32)  # step on a label in a batch
+        self.products = np.empty((0, 0), np.float32)  # of the rows of a batch
+        self.left = np.empty(0, LEFT)  # changes that need room
         self.start(1.0, 0.0)
 
     def start(self, C: float, lam: float) -> None:
@@ -228,7 +108,7 @@ class FrankWolfe:
         self.set_strength(C, lam)
 
     def _no_weights(self) -> WeightTables:
-        return WeightTables.empty(self.samples.n_features, self.samples.n_labels, self.search.parts)
+        return WeightTables.empty(self.samples.n_features, self.samples.n_labels, self.search.subsets)
 
     def set_strength(self, C: float, lam: float) -> None:
         """Continue with these parameters. A smaller C scales the alphas down, so that they stay feasible."""
@@ -238,7 +118,7 @@ class FrankWolfe:
         self.C = C
         self.lam = lam
         self.rate = self._rate()
-        self.weights = self.weights.rebuild(lam)
+        self.weights = self.weights.rebuild(lam, self.team)
 
     def _rate(self) -> float:
         return self.samples.sampling_rate(self.C) if self.search.sampled else 1.0
@@ -248,74 +128,111 @@ class FrankWolfe:
     def run_pass(self, rows: np.ndarray, report: Callable[[int], None] = lambda done: None) -> None:
         """Run Algorithm 1 once over these rows, in random order. `report` receives the number of rows that are done."""
         order = self.rng.permutation(rows).astype(np.uint32)
-        parts = self.rng.integers(self.search.parts, size=len(order))
+        subsets = self.rng.integers(self.search.subsets, size=len(order))
         seed = int(self.rng.integers(2**62))
         searching = 0.0
         updating = 0.0
         since_rebuild = 0
-        for batch in parallel.ranges(len(order), max(1, min(self.batch_size, len(order) // MIN_BATCHES))):
-            batch_rows = order[batch.start : batch.stop]
-            found, work = self._search(batch_rows, parts[batch.start : batch.stop], seed)
-            searching += work
-            updating += self._update(batch_rows, found)
+        for some in parallel.ranges(len(order), max(1, min(self.batch_size, len(order) // MIN_BATCHES))):
+            batch_rows = order[some.start : some.stop]
+            searched, updated = self._visit(batch_rows, subsets[some.start : some.stop], seed)
+            searching += searched
+            updating += updated
             since_rebuild += len(batch_rows)
             if since_rebuild >= max(self.visits, REBUILD):  # long lists become rows, and zeros leave the lists
                 self._rebuild(since_rebuild)
                 since_rebuild = 0
-            report(batch.stop)
+            report(some.stop)
         if since_rebuild:
             self._rebuild(since_rebuild)
         if searching > 2 * SLOT_WORK * updating and not self.selected:
             self.returned = min(2 * self.returned, MAX_RETURNED)  # section 4.4
 
-    def _search(self, rows: np.ndarray, parts: np.ndarray, seed: int) -> tuple[np.ndarray, float]:
-        """Return the labels that the search found for each row, and the work it took."""
-        found = np.full((len(rows), self.returned), kernels.NOWHERE, np.uint32)
-        if self.selected:
-            return found[:, :0], 0.0
+    def _visit(self, rows: np.ndarray, subsets: np.ndarray, seed: int) -> tuple[float, float]:
+        """Search and update the rows of a batch. Returns the work that searches and updates took."""
+        lengths = row_lengths(rows, self.samples.X)
+        batch = BatchRows.of(rows, self.members.size[rows] + np.uint32(self.returned))
+        columns = Columns.of(rows, self.samples.X, int(lengths.sum()), self.place)
+        searched = self._search(batch, columns, lengths, subsets, seed)
+        self._solve(batch)
+        self._change(batch, columns, self.lam)
+        return searched, float(lengths @ (batch.size + batch.n_moved.view(np.int64)))
+
+    def _search(self, batch: BatchRows, columns: Columns, lengths: np.ndarray, subsets: np.ndarray, seed: int) -> float:
+        """Find new active labels of the rows, score all active labels, and multiply the rows with each other. Returns
+        the work of the search."""
+        n_rows = len(batch.rows)
+        found = np.full((n_rows, self.returned), kernels.NOWHERE, np.uint32)
+        if len(self.products) < n_rows:
+            self.products = np.empty((n_rows, n_rows), np.float32)
+        ends = np.cumsum(lengths * batch.room)
+        shares = self._shares(ends, ends[-1])
+        triangle = self._shares(np.arange(1, n_rows + 1) ** 2, ends[-1])
 
         def search(thread: int) -> float:
-            share = self._share(len(rows), thread)
-            peaks = np.empty(self.returned, np.float32)
-            work = search_rows(
-                rows[share], parts[share], self.samples.X, self.members, self.rate, np.uint64(seed), self.weights,
-                self.scores[thread], self.factors[thread], peaks, found[share],
-            )  # fmt: skip
+            begin, end = shares[thread]
+            some = slice(begin, end)
+            work = 0.0
+            if not self.selected:
+                peaks = np.empty(self.returned, np.float32)
+                work = search_rows(
+                    batch.rows[some], subsets[some], self.samples.X, self.members, self.rate, np.uint64(seed),
+                    self.weights, self.scores[thread], self.factors[thread], peaks, found[some],
+                )  # fmt: skip
+            kernels.score_rows(
+                begin, end, found, self.samples.X, self.members, self.weights, np.float32(self.lam), batch
+            )
+            if n_rows > 1:
+                kernels.multiply_rows(*triangle[thread], self.samples.X, batch, self.place, columns, self.products)
             return float(work)
 
-        return found, sum(self.team.run(search, range(self.team.size)))
+        work = sum(self.team.run(search, range(len(shares))))
+        self.place[columns.feature] = kernels.NOWHERE
+        return work
 
-    def _share(self, n_rows: int, thread: int) -> slice:
-        """The rows of a batch that a thread processes."""
-        return slice(n_rows * thread // self.team.size, n_rows * (thread + 1) // self.team.size)
+    def _solve(self, batch: BatchRows) -> None:
+        """Set the alphas of the rows, one after the other."""
+        self.members.reserve(2 * int(batch.size.sum()))
+        solve_rows(
+            self.samples.squares, self.samples.n_positive, self.C, self.products, self.weights.subset_width, batch,
+            self.last, self.members, RowScratch.of(int(batch.size.max())),
+        )  # fmt: skip
 
-    def _update(self, rows: np.ndarray, found: np.ndarray) -> float:
-        """Update the rows one after the other. Returns the work it took."""
-        scratch = self._scratch()
-        done = 0
-        status = -1
-        while status != kernels.DONE:
-            done, status = kernels.update_rows(
-                rows, done, self.samples.X, self.samples.squares, self.samples.n_positive, found, self.C,
-                np.float32(self.lam), self.selected, self.weights, self.members, scratch,
-            )  # fmt: skip
-            self._grow(status)
-        return float(scratch.work[0])
+    def _change(self, batch: BatchRows, columns: Columns, lam: float) -> None:
+        """V += X' steps, for the rows of the batch. w and the lists follow."""
+        ends = columns.first.view(np.int64)
+        most = int(batch.n_moved.max())  # changes of a feature by a row
+        if not most or not ends[-1]:
+            return
+        if len(self.left) < most * ends[-1]:
+            self.left = np.empty(most * ends[-1], LEFT)
+        shares = self._shares(ends[1:], ends[-1] * batch.n_moved.mean())
 
-    def _scratch(self) -> RowScratch:
-        return RowScratch.of(int(self.members.largest[0]) + self.returned)
+        def change(thread: int) -> np.ndarray:
+            begin, end = shares[thread]
+            left = self.left[most * ends[begin] : most * ends[end]]
+            number = kernels.change_features(
+                begin, end, columns, batch, self.weights, np.float32(lam), self.selected, left
+            )
+            return left[:number]
 
-    def _grow(self, status: int) -> None:
-        """Enlarge the array that a kernel reported as too small."""
-        if status == kernels.MORE_MEMBERS:
-            held = self.members.held
-            held.resize(len(held) + len(held) // 2 + 2 * len(self._scratch().labels), refcheck=False)
-        elif status != kernels.DONE:
-            self.weights.grow(status)
+        for left in self.team.run(change, range(len(shares))):
+            done = 0
+            while done < len(left):
+                done, status = kernels.finish_changes(left, done, self.weights, np.float32(lam))
+                if status != kernels.DONE:
+                    self.weights.grow(status)
+
+    def _shares(self, ends: np.ndarray, work: float) -> list[tuple[int, int]]:
+        """Divide items into ranges for threads. `ends` are the relative times that they take, accumulated, and `work`
+        is all of it in visits of slots. Threads with too little to do would cost more than they gain."""
+        n = min(self.team.size, 1 + int(work / SHARE_WORK))
+        cuts = np.searchsorted(ends, ends[-1] * np.arange(1, n) / n).tolist() if n > 1 else []
+        return list(itertools.pairwise([0, *cuts, len(ends)]))
 
     def _rebuild(self, visited: int) -> None:
         self.visits += visited
-        self.weights = self.weights.rebuild(self.lam)
+        self.weights = self.weights.rebuild(self.lam, self.team)
 
     # --- points of the path ------------------------------------------------------------------------------------------
 
@@ -343,13 +260,11 @@ class FrankWolfe:
     def _set_weights(self, X: tuple[np.ndarray, np.ndarray, np.ndarray], members: Members) -> None:
         """V = X'A, for the alphas of `members`."""
         self.weights = self._no_weights()
-        rows = np.arange(len(members.start), dtype=np.uint32)
-        scratch = self._scratch()
-        done = 0
-        status = -1
-        while status != kernels.DONE:
-            done, status = kernels.restore_rows(rows, done, X, self.weights, members, scratch)
-            self._grow(status)
+        for some in parallel.ranges(len(members.start), MAX_BATCH):
+            rows = np.arange(some.start, some.stop, dtype=np.uint32)
+            columns = Columns.of(rows, X, int(row_lengths(rows, X).sum()), self.place)
+            self.place[columns.feature] = kernels.NOWHERE
+            self._change(BatchRows.from_zero(rows, members, self.weights.subset_width), columns, np.inf)
 
     def take_back(self, point: Point, weights: WeightTables) -> None:
         """Return to `point`, whose weights are given."""
@@ -360,7 +275,7 @@ class FrankWolfe:
 
     def select(self) -> None:
         """Keep the weights that are not zero now, and train only these, with lam = 0 (section 4.3)."""
-        self.weights = self.weights.selected(self.lam)
+        self.weights = self.weights.selected(self.lam, self.team)
         self.selected = True
         self.set_strength(self.C, 0.0)
 
@@ -396,18 +311,21 @@ class FrankWolfe:
         out = np.empty((len(rows), k), np.uint32)
         rows = rows.astype(np.uint32)
 
-        def score(thread: int) -> None:
-            share = self._share(len(rows), thread)
-            top_rows(rows[share], self.samples.X, self.weights, self.scores[thread], out[share])
+        shares = self._shares(np.arange(1, len(rows) + 1), len(rows) * self.samples.n_labels)
 
-        self.team.run(score, range(self.team.size))
+        def score(thread: int) -> None:
+            some = slice(*shares[thread])
+            top_rows(rows[some], self.samples.X, self.weights, self.scores[thread], out[some])
+
+        self.team.run(score, range(len(shares)))
         return np.argsort(self.samples.number_of)[out]
 
     def W(self) -> sp.csr_array:  # noqa: N802 - the symbol of the paper
-        return self.weights.to_csr(self.lam, self.samples.number_of)
+        return self.weights.to_csr(self.lam, self.samples.number_of, self.team)
 
     def dual(self) -> float:
         """G (14) over all rows. The alphas of an empty row change no weight, so each such row counts with t_i = C."""
-        square, total = dual_parts(self.weights, np.float32(self.lam), self.members)
+        square = self.weights.square(self.lam, self.team)
+        total = add_alphas(0, self.samples.n_samples, self.members)
         empty = int((self.samples.squares[self.samples.with_loss] == 0).sum())
         return float(0.5 * square - total - self.C * empty)

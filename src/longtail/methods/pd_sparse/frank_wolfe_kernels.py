@@ -1,7 +1,6 @@
-"""Compiled loops of Algorithm 1: the projection of a row's dual variables, and the updates of V that follow from it.
+"""Compiled loops of Algorithm 1: the new dual variables of the rows of a batch, by projections.
 
-`weights`, `members` and `scratch` are WeightTables, Members and RowScratch of weights.py and frank_wolfe.py. Labels
-are numbers from 0 to K - 1 that were drawn at random. Indices are unsigned. Scores are summed in float64.
+`members`, `batch` and `scratch` are Members, BatchRows and RowScratch of rows.py and batch.py.
 """
 
 from __future__ import annotations
@@ -10,13 +9,7 @@ import numpy as np
 
 from longtail.compiled import kernel
 
-EMPTY = np.uint32(0xFFFFFFFF)  # the label of an empty slot
-NOWHERE = np.uint32(0xFFFFFFFF)  # no list, no row, no label
-NO_TABLE = np.uint64(0xFFFFFFFFFFFFFFFF)
-DONE, MORE_SLOTS, MORE_ENTRIES, MORE_MEMBERS = range(4)  # how a kernel ended, or which array is too small
-FULL = 0.7  # largest share of a table's slots that may be in use
-ONE = np.uint64(1)
-LOW_BITS = np.uint64(0xFFFFFFFF)
+NOWHERE = np.uint32(0xFFFFFFFF)  # no earlier change of a label
 
 
 # --- projections -----------------------------------------------------------------------------------------------------
@@ -118,304 +111,70 @@ def solve_block(n_positive, n, z, alpha, Q, C, scratch, out):
         out[a] = -out[a]
 
 
-# --- tables and lists ------------------------------------------------------------------------------------------------
-
-
-@kernel
-def prox(v, lam):
-    """w = prox(v): soft thresholding (15), (23)."""
-    return v - lam if v > lam else v + lam if v < -lam else np.float32(0.0)
-
-
-@kernel
-def find(slots, start, mask, label):
-    """The slot of `label`, or the empty slot where it belongs."""
-    at = label & mask
-    while True:
-        slot = start + np.uint64(at)
-        if slots[slot].label == label or slots[slot].label == EMPTY:
-            return slot
-        at = (at + np.uint32(1)) & mask
-
-
-@kernel
-def has_room(count, mask, K):
-    """Whether a table may hold `count` labels: some slots must stay empty, unless each label has its own slot."""
-    size = np.int64(mask) + 1
-    return size >= K or count <= FULL * size
-
-
-@kernel
-def bits_of(mask):
-    """b of a table with 2^b slots."""
-    bits = 0
-    while (np.int64(1) << bits) <= np.int64(mask):
-        bits += 1
-    return bits
-
-
-@kernel
-def take_table(weights, bits):
-    """Return the start of an empty table of 2^bits slots: an unused table, or a new one."""
-    slots = weights.slots
-    size = np.uint64(1) << np.uint64(bits)
-    start = weights.free[bits]
-    if start != NO_TABLE:
-        first = slots[start]
-        weights.free[bits] = np.uint64(first.label) | (np.uint64(first.at) << np.uint64(32))
-    else:
-        start = weights.used[0]
-        weights.used[0] += size
-    for slot in range(start, start + size):
-        slots[slot].label = EMPTY
-        slots[slot].v = np.float32(0.0)
-        slots[slot].at = NOWHERE
-    return start
-
-
-@kernel
-def give_back(weights, start, bits):
-    """Put a table at the front of the list of unused tables of its size."""
-    following = weights.free[bits]
-    weights.slots[start].label = np.uint32(following & LOW_BITS)
-    weights.slots[start].at = np.uint32(following >> np.uint64(32))
-    weights.free[bits] = start
-
-
-@kernel
-def grow_table(weights, j):
-    """Move feature j to a table with twice the slots."""
-    slots = weights.slots
-    start = weights.start[j]
-    mask = weights.mask[j]
-    bits = bits_of(mask)
-    new_start = take_table(weights, bits + 1)
-    new_mask = np.uint32(2) * mask + np.uint32(1)
-    for slot in range(start, start + np.uint64(mask) + ONE):
-        if slots[slot].label != EMPTY:
-            target = find(slots, new_start, new_mask, slots[slot].label)
-            slots[target].label = slots[slot].label
-            slots[target].v = slots[slot].v
-            slots[target].at = slots[slot].at
-    give_back(weights, start, bits)
-    weights.start[j] = new_start
-    weights.mask[j] = new_mask
-
-
-@kernel
-def append_entry(weights, j, part, label, w):
-    """Append a label to its list, and return its position there. A full list moves to a segment of twice the size."""
-    size = weights.list_size[j, part]
-    room = weights.list_room[j, part]
-    if size == room:
-        old = weights.list_start[j, part]
-        new = weights.used[1]
-        more = max(np.uint32(4), np.uint32(2) * room)
-        for p in range(np.uint64(size)):
-            weights.entries[new + p].label = weights.entries[old + p].label
-            weights.entries[new + p].w = weights.entries[old + p].w
-        weights.used[1] += np.uint64(more)
-        weights.list_start[j, part] = new
-        weights.list_room[j, part] = more
-    at = weights.list_start[j, part] + np.uint64(size)
-    weights.entries[at].label = label
-    weights.entries[at].w = w
-    weights.list_size[j, part] = size + np.uint32(1)
-    return size
-
-
-@kernel
-def insert(weights, j, label):
-    """Give `label` a slot in the table of feature j, and return it."""
-    slots = weights.slots
-    count = weights.filled[j] + np.uint32(1)
-    if not has_room(count, weights.mask[j], weights.K):
-        grow_table(weights, j)
-    slot = find(slots, weights.start[j], weights.mask[j], label)
-    slots[slot].label = label
-    weights.filled[j] = count
-    return slot
-
-
-@kernel
-def change_feature(weights, j, x, n, lam, selected, scratch):
-    """v[j, label] += x step for the n labels that moved. w is updated by (23).
-
-    If `selected`, labels that are not in the table have no weight and get none. Arrays of the inner loop are local
-    variables, because passing a named tuple to a function there would cost more than the work.
-    """
-    slots = weights.slots
-    entries = weights.entries
-    labels = scratch.moved
-    parts = scratch.order
-    steps = scratch.alpha
-    start = weights.start[j]
-    mask = weights.mask[j]
-    row = weights.row_of[j]
-    for a in range(n):
-        label = labels[a]
-        slot = find(slots, start, mask, label)
-        if slots[slot].label == EMPTY:
-            if selected:
-                continue
-            slot = insert(weights, j, label)
-            start = weights.start[j]
-            mask = weights.mask[j]
-        v = slots[slot].v + np.float32(steps[a] * x)
-        slots[slot].v = v
-        w = prox(v, lam)
-        at = slots[slot].at
-        if row != NOWHERE:
-            weights.rows[row, label] = w
-        elif at != NOWHERE:
-            entries[weights.list_start[j, parts[a]] + np.uint64(at)].w = w
-        elif w != np.float32(0.0):
-            slots[slot].at = append_entry(weights, j, parts[a], label, w)
-
-
-@kernel
-def space_for(weights, X_indices, start, end, n):
-    """Return DONE if n labels can be added to each feature of a row, otherwise which array is too small."""
-    slots = np.int64(weights.used[0])
-    entries = np.int64(weights.used[1])
-    for p in range(start, end):
-        j = X_indices[p]
-        size = np.int64(weights.mask[j]) + 1
-        while not has_room(weights.filled[j] + np.uint32(n), size - 1, weights.K):
-            size *= 2
-            slots += size
-        if weights.row_of[j] == NOWHERE:
-            for part in range(weights.list_size.shape[1]):
-                size = np.int64(weights.list_size[j, part])
-                room = np.int64(weights.list_room[j, part])
-                while size + n > room:
-                    room = max(4, 2 * room)
-                    entries += room
-    if slots > len(weights.slots):
-        return MORE_SLOTS
-    return MORE_ENTRIES if entries > len(weights.entries) else DONE
-
-
 # --- Algorithm 1 -----------------------------------------------------------------------------------------------------
 
 
 @kernel
-def activate(i, found, members, scratch):
-    """Copy the active labels of row i and their alphas to `scratch`, and add the labels that the search found, with
-    alpha = 0. Returns the number of labels."""
-    start = members.start[i]
-    n = np.int64(members.size[i])
-    for a in range(n):
-        scratch.labels[a] = members.held[start + np.uint64(a)].label
-        scratch.alpha[a] = members.held[start + np.uint64(a)].alpha
-    for label in found:
-        known = label == NOWHERE
-        for a in range(n):
-            known |= scratch.labels[a] == label
-        if not known:
-            scratch.labels[n] = label
-            scratch.alpha[n] = 0.0
-            n += 1
-    return n
-
-
-@kernel
-def score_active(X, start, end, n, weights, lam, scratch):
-    """z[a] = <w_k, x> of the active labels, from the tables."""
-    X_data, X_indices, _ = X
-    z = scratch.z
-    labels = scratch.labels
-    slots = weights.slots
-    z[:n] = 0.0
-    for p in range(start, end):
-        j = X_indices[p]
-        x = X_data[p]
-        table = weights.start[j]
-        mask = weights.mask[j]
-        for a in range(n):
-            z[a] += x * prox(slots[find(slots, table, mask, labels[a])].v, lam)
-
-
-@kernel
-def keep_members(i, n_positive, n, members, scratch, out):
-    """Store the alphas `out` of all positive labels, and of the negative labels whose alpha is not zero (step 5)."""
+def keep_members(i, n_positive, n, labels, alpha, members):
+    """Store the alphas of all positive labels, and of the negative labels whose alpha is not zero (step 5)."""
     kept = n_positive
     for a in range(n_positive, n):
-        if out[a] != 0.0:
-            scratch.labels[kept] = scratch.labels[a]
-            out[kept] = out[a]
+        if alpha[a] != 0.0:
             kept += 1
     if kept > members.room[i]:
         room = np.uint32(2 * kept)
         members.start[i] = members.used[0]
         members.room[i] = room
         members.used[0] += np.uint64(room)
-    for a in range(kept):
-        at = members.start[i] + np.uint64(a)
-        members.held[at].label = scratch.labels[a]
-        members.held[at].alpha = out[a]
+    at = members.start[i]
+    for a in range(n):
+        if a < n_positive or alpha[a] != 0.0:
+            members.held[at].label = labels[a]
+            members.held[at].alpha = alpha[a]
+            at += np.uint64(1)
     members.size[i] = kept
-    members.largest[0] = max(members.largest[0], kept)
 
 
 @kernel
-def update_rows(rows, begin, X, squares, n_positive, found, C, lam, selected, weights, members, scratch):
-    """Steps 3 to 6 of Algorithm 1 for `rows` in their order, beginning with rows[begin].
+def solve_rows(squares, n_positive, C, products, subset_width, batch, last, members, scratch):
+    """Steps 3 to 5 of Algorithm 1 for the rows of a batch in their order.
 
-    Returns the number of rows that are done, and DONE or which array is too small for the next row, which is then
-    unchanged. The work, in visits of slots, is added to scratch.work.
+    The scores z are those before the batch. For each step of an earlier row s of the batch on the same label,
+    z += <x_r, x_s> step. Without l1 penalty, this is the score after that step. With it, it is the gradient of an upper
+    bound of G, see frank_wolfe.py. `last` is the last step on each label, or NOWHERE; so it is again at the end.
     """
-    X_data, X_indices, X_indptr = X
     out = scratch.solved
-    for r in range(begin, len(rows)):
-        i = rows[r]
-        start = X_indptr[i]
-        end = X_indptr[i + np.uint32(1)]
+    for r in range(len(batch.rows)):
+        i = batch.rows[r]
         own = np.int64(n_positive[i])
-        Q = squares[i]
-        n = activate(i, found[r], members, scratch)
-        if own == 0 or n == own or Q == 0.0:
+        n = batch.size[r]
+        batch.n_moved[r] = 0
+        if own == 0 or n == own or squares[i] == 0.0:
             continue
-        status = DONE if selected else space_for(weights, X_indices, start, end, n)
-        if status == DONE and members.used[0] + np.uint64(2 * n) > len(members.held):
-            status = MORE_MEMBERS
-        if status != DONE:
-            return r, status
-        score_active(X, start, end, n, weights, lam, scratch)
-        solve_block(own, n, scratch.z, scratch.alpha, Q, C, scratch, out)
-        moved = 0
+        first = batch.first[r]
+        end = first + np.uint64(n)
+        labels = batch.labels[first:end]
+        alpha = batch.alpha[first:end]
+        z = batch.z[first:end]
         for a in range(n):
-            by = out[a] - scratch.alpha[a]
+            step = last[labels[a]]
+            while step != NOWHERE:
+                z[a] += products[r, batch.row[step]] * batch.steps[step]
+                step = batch.previous[step]
+        solve_block(own, n, z, alpha, squares[i], C, scratch, out)
+        at = np.uint32(first)
+        for a in range(n):
+            by = out[a] - alpha[a]
             if by != 0.0:
-                scratch.alpha[moved] = by
-                scratch.moved[moved] = scratch.labels[a]
-                scratch.order[moved] = scratch.labels[a] // weights.part_width
-                moved += 1
-        for p in range(start, end):
-            change_feature(weights, X_indices[p], X_data[p], moved, lam, selected, scratch)
-        keep_members(i, own, n, members, scratch, out)
-        scratch.work[0] += np.float64(end - start) * (n + moved)
-    return len(rows), DONE
-
-
-@kernel
-def restore_rows(rows, begin, X, weights, members, scratch):
-    """V += X'A over `rows`, which fills the tables for given alphas. Returns the same as `update_rows`."""
-    X_data, X_indices, X_indptr = X
-    for r in range(begin, len(rows)):
-        i = rows[r]
-        start = X_indptr[i]
-        end = X_indptr[i + np.uint32(1)]
-        first = members.start[i]
-        n = np.int64(members.size[i])
-        status = space_for(weights, X_indices, start, end, n)
-        if status != DONE:
-            return r, status
-        for a in range(n):
-            member = members.held[first + np.uint64(a)]
-            scratch.moved[a] = member.label
-            scratch.alpha[a] = member.alpha
-            scratch.order[a] = member.label // weights.part_width
-        for p in range(start, end):
-            change_feature(weights, X_indices[p], X_data[p], n, np.float32(np.inf), False, scratch)
-    return len(rows), DONE
+                batch.moved[at] = labels[a]
+                batch.steps[at] = by
+                batch.subsets[at] = labels[a] // np.uint32(subset_width)
+                batch.row[at] = r
+                batch.previous[at] = last[labels[a]]
+                last[labels[a]] = at
+                at += np.uint32(1)
+        batch.n_moved[r] = np.uint64(at) - first
+        keep_members(i, own, n, labels, out, members)
+    for r in range(len(batch.rows)):
+        for at in range(batch.first[r], batch.first[r] + batch.n_moved[r]):
+            last[batch.moved[at]] = NOWHERE

@@ -17,7 +17,8 @@ import scipy.sparse as sp
 
 from longtail.errors import InputError
 from longtail.methods.forecast import SAMPLE_SHARE
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, LabelledRows
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe
+from longtail.methods.pd_sparse.rows import LabelledRows
 from longtail.methods.pd_sparse.search import Search
 from longtail.methods.pd_sparse.stage_options import PROBE_PASSES, PROBE_ROWS, PathStage, PostSolve
 from longtail.methods.pd_sparse.stages import (
@@ -35,8 +36,8 @@ AUTO_LAM = 0.02  # lam="auto" is this times C
 MIN_HELD_OUT, MAX_HELD_OUT = 20, 2000  # fewer rows are too noisy, and more hardly change the choices
 MIN_PASSES, MAX_PASSES = 4, 100
 MIN_PROBE = 500  # rows on which a plan compares the pairs of C and lam
-LATER_PASS, POST_PASS = 0.9, 0.45  # time of a visit, against a visit of the first pass, for plans
-FILLING = 0.08  # power by which the mean time of the first visits falls
+LATER_PASS, POST_PASS = 1.35, 0.9  # time of a visit, against a visit of the first pass, for plans
+FILLING = 0.05  # power by which the mean time of the first visits falls
 VISITS = 40_000  # total number of rows to process with max_iter=None
 
 
@@ -120,10 +121,10 @@ class PDSparseProblem(CoupledProblem):
     def effort(self, share: float) -> float:
         """Return the time of all passes divided by that of the planned visits at the pace of the first ones.
 
-        A visit in a later pass takes LATER_PASS times as long as in the first, because most labels are active already,
-        and a visit of a post-solve POST_PASS times. Of two post-solves, the second is done in about half of the cases.
-        Within the first pass, visits become faster while tables fill: their mean time falls with a power of their
-        number.
+        A visit in a later pass takes LATER_PASS times as long as in the first, because tables are larger and searches
+        return more labels, and a visit of a post-solve POST_PASS times. Of two post-solves, the second is done in about
+        half of the cases. Within the first pass, visits become faster while tables fill: their mean time falls with a
+        power of their number.
         """
         how, n, n_held_out = self.parameters, len(self.training) + len(self.held_out.rows), len(self.held_out.rows)
         from_zero = how.refit and refits_from_zero(n, n_held_out)
@@ -176,10 +177,11 @@ class PDSparseProblem(CoupledProblem):
                 training.run(self.pairs, how.path, post_solve=how.post_solve, refit=how.refit)
             else:
                 training.run_as_before(self.pairs[0], passes=how.repeat, post_solve=how.post_solve)
+            W = training.solver.W()
         C, lam = training.chosen
         chosen = {"C": np.array([C]), "lam": np.array([lam]), "post_solved": np.array([training.post_solved], np.uint8)}
         figures = {**chosen, **pass_figures(training.history)}
-        return self.part(training.solver.W(), training.status, training.n_iter, figures)
+        return self.part(W, training.status, training.n_iter, figures)
 
 
 def pairs_to_try(

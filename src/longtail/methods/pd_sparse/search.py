@@ -1,6 +1,6 @@
 """The parameter `search` of PDSparse: how the labels that violate the margin of a row are found.
 
-Each search is a word with options, such as "part:parts=5,returned=4". The keyword-only parameters of the functions
+Each search is a word with options, such as "subset:subsets=5,returned=4". The keyword-only parameters of the functions
 below are the options.
 """
 
@@ -16,33 +16,33 @@ class Search(NamedTuple):
     """Which labels a row is compared with, and how many of them a search returns."""
 
     name: str
-    parts: int
+    subsets: int
     returned: int
     sampled: bool
-    least: int = 1  # labels in a part
+    least: int = 1  # labels in a subset
 
     def for_labels(self, n_labels: int) -> Search:
-        """Return the same search, with the number of parts reduced so that each has at least `least` labels."""
-        return self._replace(parts=max(1, min(self.parts, n_labels // self.least)))
+        """Return the same search, with the number of subsets reduced so that each has at least `least` labels."""
+        return self._replace(subsets=max(1, min(self.subsets, n_labels // self.least)))
 
     def __str__(self) -> str:
-        parts = "" if self.name == "exact" else f"parts={self.parts},"
-        return f"{self.name}:{parts}returned={self.returned}"
+        subsets = "" if self.name == "exact" else f"subsets={self.subsets},"
+        return f"{self.name}:{subsets}returned={self.returned}"
 
 
-def _part(*, parts: int = 5, returned: int = 4, least: int = 100) -> Search:
-    return Search("part", parts, returned, sampled=False, least=least)  # parts below 100 labels save no time
+def _subset(*, subsets: int = 5, returned: int = 4, least: int = 100) -> Search:
+    return Search("subset", subsets, returned, sampled=False, least=least)  # subsets below 100 labels save no time
 
 
 def _exact(*, returned: int = 4) -> Search:
     return Search("exact", 1, returned, sampled=False)
 
 
-def _sampled(*, parts: int = 5, returned: int = 4, least: int = 100) -> Search:
-    return Search("sampled", parts, returned, sampled=True, least=least)
+def _sampled(*, subsets: int = 5, returned: int = 4, least: int = 100) -> Search:
+    return Search("sampled", subsets, returned, sampled=True, least=least)
 
 
-SEARCHES: dict[str, Callable[..., Search]] = {"part": _part, "exact": _exact, "sampled": _sampled}
+SEARCHES: dict[str, Callable[..., Search]] = {"subset": _subset, "exact": _exact, "sampled": _sampled}
 
 
 def parse_search(text: Any) -> Search:

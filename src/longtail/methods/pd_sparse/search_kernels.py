@@ -58,8 +58,8 @@ def add_row(factor, w, out):
 
 
 @kernel
-def add_postings(X_indices, start, end, factors, part, low, high, weights, z):
-    """z[label] += sum_j factor_j w[j, label] for the labels low .. high of the part."""
+def add_postings(X_indices, start, end, factors, subset, low, high, weights, z):
+    """z[label] += sum_j factor_j w[j, label] for the labels low .. high of the subset."""
     entries = weights.entries
     for p in range(start, end):
         factor = factors[p - start]
@@ -70,8 +70,8 @@ def add_postings(X_indices, start, end, factors, part, low, high, weights, z):
         if row != NOWHERE:
             add_row(factor, weights.rows[row, low:high], z[low:high])
         else:
-            first = weights.list_start[j, part]
-            for q in range(first, first + np.uint64(weights.list_size[j, part])):
+            first = weights.list_start[j, subset]
+            for q in range(first, first + np.uint64(weights.list_size[j, subset])):
                 z[entries[q].label] += factor * entries[q].w
 
 
@@ -128,13 +128,13 @@ def take_best(z, bits, low, high, turn, out):
 
 
 @kernel
-def take_touched(X_indices, start, end, factors, part, low, high, turn, weights, z, peaks, out):
+def take_touched(X_indices, start, end, factors, subset, low, high, turn, weights, z, peaks, out):
     """Do the same as `take_best`, but read only the labels in the row's lists. All others score zero. Clears z."""
     entries = weights.entries
     found = 0
     for p in range(start, end):
-        first = weights.list_start[X_indices[p], part]
-        for q in range(first, first + np.uint64(weights.list_size[X_indices[p], part])):
+        first = weights.list_start[X_indices[p], subset]
+        for q in range(first, first + np.uint64(weights.list_size[X_indices[p], subset])):
             label = entries[q].label
             score = z[label]
             if score > 0.0 and (found < len(out) or score > peaks[found - 1]):
@@ -158,15 +158,15 @@ def take_touched(X_indices, start, end, factors, part, low, high, turn, weights,
         label = label + 1 if label + 1 < high else low
     out[found:] = NOWHERE
     for p in range(start, end):
-        first = weights.list_start[X_indices[p], part]
-        for q in range(first, first + np.uint64(weights.list_size[X_indices[p], part])):
+        first = weights.list_start[X_indices[p], subset]
+        for q in range(first, first + np.uint64(weights.list_size[X_indices[p], subset])):
             z[entries[q].label] = 0.0
     for label in out[:found]:
         z[label] = 0.0
 
 
 @kernel
-def count_postings(X_indices, start, end, part, weights):
+def count_postings(X_indices, start, end, subset, weights):
     """The number of entries in the lists of a row's features, and the number of features with a row of all labels."""
     entries = 0
     rows = 0
@@ -174,34 +174,34 @@ def count_postings(X_indices, start, end, part, weights):
         if weights.row_of[X_indices[p]] != NOWHERE:
             rows += 1
         else:
-            entries += np.int64(weights.list_size[X_indices[p], part])
+            entries += np.int64(weights.list_size[X_indices[p], subset])
     return entries, rows
 
 
 @kernel
-def search_rows(rows, parts, X, members, rate, seed, weights, z, factors, peaks, out):
-    """out[r] = the labels of part parts[r] with the highest scores on row rows[r] that are not active yet, best first,
-    or NOWHERE if there are too few. z is zero before and after. Returns the work, in list entries."""
+def search_rows(rows, subsets, X, members, rate, seed, weights, z, factors, peaks, out):
+    """out[r] = the labels of subset subsets[r] with the highest scores on row rows[r] that are not active yet, best
+    first, or NOWHERE if there are too few. z is zero before and after. Returns the work, in list entries."""
     X_data, X_indices, X_indptr = X
     bits = z.view(np.int32)
     work = 0.0
     for r in range(len(rows)):
         i = rows[r]
-        part = np.int64(parts[r])
+        subset = np.int64(subsets[r])
         start = X_indptr[i]
         end = X_indptr[i + np.uint32(1)]
         first = members.start[i]
-        low = part * weights.part_width
-        high = min(low + weights.part_width, weights.K)
+        low = subset * weights.subset_width
+        high = min(low + weights.subset_width, weights.K)
         state = random_bits(seed + np.uint64(i))
         turn = low + np.int64((random_bits(state) >> np.uint64(32)) % np.uint64(high - low))
         sample_features(X_data, start, end, rate, state, factors)
         for at in range(first, first + np.uint64(members.size[i])):
             z[members.held[at].label] = -np.inf
-        add_postings(X_indices, start, end, factors, part, low, high, weights, z)
-        entries, full = count_postings(X_indices, start, end, part, weights)
+        add_postings(X_indices, start, end, factors, subset, low, high, weights, z)
+        entries, full = count_postings(X_indices, start, end, subset, weights)
         if full == 0 and SPARSE * entries < high - low:
-            take_touched(X_indices, start, end, factors, part, low, high, turn, weights, z, peaks, out[r])
+            take_touched(X_indices, start, end, factors, subset, low, high, turn, weights, z, peaks, out[r])
             work += 3.0 * entries
         else:
             take_best(z, bits, low, high, turn, out[r])
@@ -222,10 +222,10 @@ def top_rows(rows, X, weights, z, out):
         i = rows[r]
         start = X_indptr[i]
         end = X_indptr[i + np.uint32(1)]
-        for part in range(weights.list_size.shape[1]):
-            low = part * weights.part_width
-            high = min(low + weights.part_width, weights.K)
-            add_postings(X_indices, start, end, X_data[start:end], part, low, high, weights, z)
+        for subset in range(weights.list_size.shape[1]):
+            low = subset * weights.subset_width
+            high = min(low + weights.subset_width, weights.K)
+            add_postings(X_indices, start, end, X_data[start:end], subset, low, high, weights, z)
         size = 0
         worst = np.float32(-np.inf)
         for label in range(weights.K):

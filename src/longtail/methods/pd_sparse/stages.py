@@ -28,7 +28,8 @@ import scipy.sparse as sp
 
 from longtail import metrics
 from longtail.matrix import one_label_per_row
-from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Members, Point
+from longtail.methods.pd_sparse.frank_wolfe import FrankWolfe, Point
+from longtail.methods.pd_sparse.rows import Members
 from longtail.methods.pd_sparse.stage_options import PathStage, PostSolve
 from longtail.methods.pd_sparse.weights import WeightTables
 from longtail.methods.state import Arrays, joined, of

@@ -1,4 +1,4 @@
-"""Compiled loops over all tables of weights.py, between batches and passes.
+"""Compiled loops over the tables of weights.py, between batches and passes: of the features begin .. end.
 
 w != 0 where |v| > lam, and then w = v -+ lam (15).
 """
@@ -23,23 +23,23 @@ def shrunk(slot, lam):
 
 
 @kernel
-def count_nonzeros(weights, lam, out):
-    """out[j, part] = the number of labels of the part with w != 0."""
+def count_nonzeros(begin, end, weights, lam, out):
+    """out[j, subset] = the number of labels of the subset with w != 0."""
     slots = weights.slots
-    out[:] = 0
-    for j in range(len(weights.start)):
+    for j in range(begin, end):
+        out[j, :] = 0
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
             if shrunk(slots[slot], lam) != np.float32(0.0):
-                out[j, slots[slot].label // weights.part_width] += np.uint32(1)
+                out[j, slots[slot].label // weights.subset_width] += np.uint32(1)
 
 
 @kernel
-def fill_lists(weights, lam):
+def fill_lists(begin, end, weights, lam):
     """Fill lists and rows from the tables. They are empty before, and have enough room."""
     slots = weights.slots
     entries = weights.entries
-    for j in range(len(weights.start)):
+    for j in range(begin, end):
         start = weights.start[j]
         row = weights.row_of[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
@@ -51,21 +51,21 @@ def fill_lists(weights, lam):
             if row != NOWHERE:
                 weights.rows[row, label] = w
                 continue
-            part = label // weights.part_width
-            at = weights.list_size[j, part]
-            entry = weights.list_start[j, part] + np.uint64(at)
+            subset = label // weights.subset_width
+            at = weights.list_size[j, subset]
+            entry = weights.list_start[j, subset] + np.uint64(at)
             entries[entry].label = label
             entries[entry].w = w
             slots[slot].at = at
-            weights.list_size[j, part] = at + np.uint32(1)
+            weights.list_size[j, subset] = at + np.uint32(1)
 
 
 @kernel
-def copy_selected(weights, lam, out):
+def copy_selected(begin, end, weights, lam, out):
     """Copy the v with |v| > lam to the tables `out`, which are empty and have enough room."""
     slots = weights.slots
     target = out.slots
-    for j in range(len(weights.start)):
+    for j in range(begin, end):
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
             if shrunk(slots[slot], lam) == np.float32(0.0):
@@ -95,16 +95,22 @@ def list_weights(weights, lam, features, labels, values):
 
 
 @kernel
-def dual_parts(weights, lam, members):
-    """sum_k |w_k|^2 and the sum of all positive alphas: the two terms of the dual objective (14)."""
+def square_weights(begin, end, weights, lam):
+    """sum_k |w_k|^2 over some features: the first term of the dual objective (14)."""
     square = 0.0
-    total = 0.0
-    for j in range(len(weights.start)):
+    for j in range(begin, end):
         start = weights.start[j]
         for slot in range(start, start + np.uint64(weights.mask[j]) + ONE):
             square += np.float64(shrunk(weights.slots[slot], lam)) ** 2
-    for i in range(len(members.start)):
+    return square
+
+
+@kernel
+def add_alphas(begin, end, members):
+    """The sum of the positive alphas of the rows begin .. end, which is the second term of (14) with the other sign."""
+    total = 0.0
+    for i in range(begin, end):
         first = members.start[i]
         for at in range(first, first + np.uint64(members.size[i])):
             total += max(members.held[at].alpha, 0.0)
-    return square, total
+    return total

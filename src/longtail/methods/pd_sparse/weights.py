@@ -6,7 +6,7 @@ Sections 4.1 and 4.2 of the paper, laid out for compiled loops. Everything lives
              for a label is given by the last b bits of its number. Numbers are drawn at random when training begins:
              this is the permutation hash of section 4.2, evaluated once. A table of at least K slots has no
              collisions. v and w share a table, because w = prox(v) is cheap to compute.
-    lists    The search reads these: the labels with w != 0 and their w, per feature and part of the labels (29). `at`
+    lists    The search reads these: the labels with w != 0 and their w, per feature and subset of the labels (29). `at`
              is the position of a label in its list. A label whose w returns to zero stays, with w = 0, until `rebuild`.
     rows     If more than 1 / ROW_SHARE of the labels have a weight for a feature, the feature stores w of all labels in
              a row instead of a list. Rows are added with vector instructions.
@@ -16,15 +16,16 @@ Memory is proportional to the nonzeros of V.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.methods.pd_sparse import frank_wolfe_kernels as kernels
+from longtail.methods.pd_sparse import batch_kernels as kernels
 from longtail.methods.pd_sparse import table_kernels
 from longtail.methods.state import with_room
+from longtail.parallel import Team, ranges
 
 SLOT = np.dtype([("label", np.uint32), ("v", np.float32), ("at", np.uint32)])
 ENTRY = np.dtype([("label", np.uint32), ("w", np.float32)])
@@ -32,6 +33,9 @@ FIRST_SLOTS = 4  # slots of a feature's first table
 SIZES = 33  # tables have 2^0 to 2^32 slots
 ROW_SHARE = 8
 SPARE = 1 << 16  # an array grows by at least this many records
+RANGES = 64  # ranges of features, which threads share when they go through all tables
+
+Result = TypeVar("Result")
 
 
 class WeightTables(NamedTuple):
@@ -44,16 +48,16 @@ class WeightTables(NamedTuple):
     free: np.ndarray  # (SIZES,) for each size, the first unused table; its first slot gives the next unused table
     used: np.ndarray  # (2,) slots and entries reserved so far
     entries: np.ndarray
-    list_start: np.ndarray  # (D, parts)
+    list_start: np.ndarray  # (D, subsets)
     list_size: np.ndarray
     list_room: np.ndarray
     row_of: np.ndarray  # (D,) the feature's row, or NOWHERE
     rows: np.ndarray  # (features with a row, K)
     K: int
-    part_width: int  # part q has the labels from q part_width on
+    subset_width: int  # subset q has the labels from q subset_width on
 
     @classmethod
-    def empty(cls, n_features: int, n_labels: int, parts: int, capacity: np.ndarray | None = None) -> WeightTables:
+    def empty(cls, n_features: int, n_labels: int, subsets: int, capacity: np.ndarray | None = None) -> WeightTables:
         """Empty tables, with room for `capacity` labels per feature."""
         needed = np.full(n_features, 1) if capacity is None else capacity
         sizes = np.maximum(FIRST_SLOTS, 2 ** np.ceil(np.log2(np.maximum(needed, 1) / kernels.FULL)).astype(np.int64))
@@ -70,17 +74,17 @@ class WeightTables(NamedTuple):
             free=np.full(SIZES, kernels.NO_TABLE, np.uint64),
             used=np.array([starts[-1], 0], np.uint64),
             entries=np.empty(SPARE, ENTRY),
-            list_start=np.zeros((n_features, parts), np.uint64),
-            list_size=np.zeros((n_features, parts), np.uint32),
-            list_room=np.zeros((n_features, parts), np.uint32),
+            list_start=np.zeros((n_features, subsets), np.uint64),
+            list_size=np.zeros((n_features, subsets), np.uint32),
+            list_room=np.zeros((n_features, subsets), np.uint32),
             row_of=np.full(n_features, kernels.NOWHERE, np.uint32),
             rows=np.zeros((0, n_labels), np.float32),
             K=n_labels,
-            part_width=-(-n_labels // parts),
+            subset_width=-(-n_labels // subsets),
         )
 
     @property
-    def n_parts(self) -> int:
+    def n_subsets(self) -> int:
         return int(self.list_size.shape[1])
 
     @property
@@ -88,15 +92,20 @@ class WeightTables(NamedTuple):
         """Number of w != 0 at the last `rebuild`."""
         return int(self.list_size.sum()) + int(np.count_nonzero(self.rows))
 
-    def nonzeros(self, lam: float) -> np.ndarray:
-        """Number of labels with w != 0, by feature and part."""
+    def over_features(self, team: Team, task: Callable[..., Result], *args: Any) -> list[Result]:
+        """Run task(begin, end, *args) on ranges of the features. The ranges do not depend on the number of threads."""
+        n = len(self.start)
+        return team.run(lambda some: task(some.start, some.stop, *args), ranges(n, -(-n // RANGES)))
+
+    def nonzeros(self, lam: float, team: Team) -> np.ndarray:
+        """Number of labels with w != 0, by feature and subset."""
         counts = np.empty_like(self.list_size)
-        table_kernels.count_nonzeros(self, np.float32(lam), counts)
+        self.over_features(team, table_kernels.count_nonzeros, self, np.float32(lam), counts)
         return counts
 
-    def rebuild(self, lam: float) -> WeightTables:
+    def rebuild(self, lam: float, team: Team) -> WeightTables:
         """The same tables with new lists and rows, for this lam."""
-        counts = self.nonzeros(lam)
+        counts = self.nonzeros(lam, team)
         frequent = np.flatnonzero(counts.sum(axis=1) * ROW_SHARE > self.K)
         row_of = np.full(len(counts), kernels.NOWHERE, np.uint32)
         row_of[frequent] = np.arange(len(frequent))
@@ -112,18 +121,22 @@ class WeightTables(NamedTuple):
             rows=np.zeros((len(frequent), self.K), np.float32),
         )
         new.used[1] = ends[-1]
-        table_kernels.fill_lists(new, np.float32(lam))
+        self.over_features(team, table_kernels.fill_lists, new, np.float32(lam))
         return new
 
-    def selected(self, lam: float) -> WeightTables:
+    def selected(self, lam: float, team: Team) -> WeightTables:
         """Return tables with only the v whose weight is not zero, |v| > lam (section 4.3)."""
-        chosen = WeightTables.empty(len(self.start), self.K, self.n_parts, self.nonzeros(lam).sum(axis=1))
-        table_kernels.copy_selected(self, np.float32(lam), chosen)
+        chosen = WeightTables.empty(len(self.start), self.K, self.n_subsets, self.nonzeros(lam, team).sum(axis=1))
+        self.over_features(team, table_kernels.copy_selected, self, np.float32(lam), chosen)
         return chosen
 
-    def to_csr(self, lam: float, number_of: np.ndarray) -> sp.csr_array:
+    def square(self, lam: float, team: Team) -> float:
+        """sum_k |w_k|^2, with the same bytes for any number of threads."""
+        return float(sum(self.over_features(team, table_kernels.square_weights, self, np.float32(lam))))
+
+    def to_csr(self, lam: float, number_of: np.ndarray, team: Team) -> sp.csr_array:
         """W with a row per label. number_of[k] is the number that label k has in these tables."""
-        total = int(self.nonzeros(lam).sum())
+        total = int(self.nonzeros(lam, team).sum())
         features = np.empty(total, np.int32)
         labels = np.empty(total, np.int32)
         values = np.empty(total, np.float32)
