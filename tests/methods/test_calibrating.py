@@ -15,7 +15,7 @@ from longtail import memory, metrics
 from longtail.calibration.targets import reached
 from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating
-from longtail.methods.ensemble import _combined
+from longtail.methods.ensemble import _combined, fit_weights
 from longtail.methods.pd_sparse.stages import STAGES, n_passes
 from longtail.models import EnsembleModel
 from longtail.topk import TopK
@@ -379,6 +379,44 @@ def test_the_lists_of_members_are_as_long_as_held_out_rows_need(place, depth):
     weights, _, found, top = _combined(logits, truth, 20)
     assert (found, weights[0] > 0, top.labels.shape) == (depth, True, (40, 20))
     assert (top.labels[:, 0] == place).all()
+
+
+def held_out_logits(noise: tuple[float, ...], n: int = 600) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:
+    """Logits of members that see the truth with this noise, candidates, and one right label per row."""
+    rng = np.random.default_rng(0)
+    right = rng.integers(0, 8, n)
+    candidates = np.tile(np.arange(8), (n, 1))
+    signal = np.where(candidates == right[:, None], 2.0, 0.0)[:, :, None]
+    truth = sp.csr_array((np.ones(n), (np.arange(n), right)), shape=(n, 8))
+    return signal + rng.normal(size=(n, 8, len(noise))) * noise, candidates, truth
+
+
+def test_members_that_help_have_the_same_weight_and_others_none():
+    weights, intercept = fit_weights(*held_out_logits((1.0, 1.2, 1.5)))
+    assert weights[0] == weights[1] == weights[2] > 0
+    assert intercept < 0  # one of eight labels is right
+    weights, _ = fit_weights(*held_out_logits((1.0, 20.0, 1.2, 30.0)))
+    assert weights[0] == weights[2] > 0
+    assert weights[1] == weights[3] == 0
+
+
+def test_the_common_weight_makes_probabilities_of_log_odds():
+    logits, candidates, truth = held_out_logits((1.0, 1.0))
+    weights, intercept = fit_weights(logits, candidates, truth)
+    p = 1 / (1 + np.exp(-(intercept + logits @ weights)))
+    assert p.mean() == pytest.approx(1 / 8, abs=1e-3)
+    halved, _ = fit_weights(logits / 2, candidates, truth)
+    np.testing.assert_allclose(halved, 2 * weights, rtol=1e-2)
+
+
+def test_candidates_that_are_all_wrong_or_absent_give_equal_weights():
+    logits, candidates, truth = held_out_logits((1.0, 1.0))
+    np.testing.assert_array_equal(fit_weights(logits, candidates, 0 * truth)[0], 0.5)
+    candidates[:, 5:] = -1
+    logits[:, 5:] = 0.0
+    weights, _ = fit_weights(logits, candidates, truth)
+    few, _ = fit_weights(logits[:, :5], candidates[:, :5], truth)
+    np.testing.assert_allclose(weights, few)
 
 
 @pytest.mark.parametrize("members", [[], ["one-vs-all"], [lt.OneVsAll(C=-1)]])

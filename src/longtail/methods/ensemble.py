@@ -215,28 +215,45 @@ def member_logits(members: Sequence[Model], X: sp.csr_array, depth: int) -> tupl
 
 
 def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array) -> tuple[np.ndarray, float]:
-    """Fit the weights and the intercept of the log-odds by logistic regression on held-out candidates.
+    """Choose the members on held-out candidates, and fit their common weight and the intercept of the log-odds.
 
-    A member whose weight would be negative gets 0, and the other weights are fitted again. All weights are equal if
-    the candidates are all right or all wrong, or if no weight would be positive.
+    The members that are chosen have the same weight. Weights of their own, fitted by logistic regression, give most
+    weight to the members whose probabilities are best, not to those that rank best. At first, all members are chosen.
+    A member is left out if the others are better without it by more than a standard error of the difference.
     """
-    n_members = logits.shape[2]
-    equal = np.full(n_members, 1 / n_members)
     there = candidates >= 0
     row = np.broadcast_to(np.arange(len(candidates))[:, None], candidates.shape)[there]
-    hit = np.asarray(truth[row, candidates[there]]).ravel() > 0
-    if hit.all() or not hit.any():
-        return equal, 0.0
-    X = logits[there]
-    used = np.arange(n_members)
-    while len(used):
-        regression = LogisticRegression(C=100.0, max_iter=1000).fit(X[:, used], hit)
-        if (regression.coef_[0] >= 0).all():
-            weights = np.zeros(n_members)
-            weights[used] = regression.coef_[0]
-            return weights, float(regression.intercept_[0])
-        used = used[regression.coef_[0] >= 0]
-    return equal, 0.0
+    hit = np.zeros(candidates.shape, bool)
+    hit[there] = np.asarray(truth[row, candidates[there]]).ravel() > 0
+    used = _useful(np.where(there[:, :, None], logits, -np.inf), hit)
+    weights = np.isin(np.arange(logits.shape[2]), used) / len(used)
+    if not hit.any() or hit[there].all():
+        return weights, 0.0
+    regression = LogisticRegression(C=100.0, max_iter=1000).fit((logits[there] @ weights)[:, None], hit[there])
+    slope = float(regression.coef_[0, 0])
+    return (slope * weights, float(regression.intercept_[0])) if slope > 0 else (weights, 0.0)
+
+
+def _useful(logits: np.ndarray, hit: np.ndarray) -> list[int]:
+    """Return the members without those that the others are better without."""
+    used = list(range(logits.shape[2]))
+    now = _row_precision(logits[:, :, used], hit)
+    while len(used) > 1:
+        without = [_row_precision(logits[:, :, [m for m in used if m != each]], hit) for each in used]
+        best = int(np.argmax([each.mean() for each in without]))
+        gain = without[best] - now
+        if gain.mean() <= gain.std() / np.sqrt(len(gain)):
+            break
+        del used[best]
+        now = without[best]
+    return used
+
+
+def _row_precision(logits: np.ndarray, hit: np.ndarray) -> np.ndarray:
+    """Return the mean of P@1, P@3 and P@5 of every row, if labels are ranked by the sum of these logits."""
+    order = np.argsort(-logits.sum(axis=2), axis=1, kind="stable")[:, : SHORTER[0]]
+    hits = np.cumsum(np.take_along_axis(hit, order, axis=1), axis=1)
+    return np.asarray((hits / np.arange(1, hits.shape[1] + 1))[:, ::2].mean(axis=1))
 
 
 def _combined(
