@@ -299,8 +299,8 @@ def test_an_ensemble_averages_the_log_odds_of_its_members(ensemble):
     )
     top = ensemble.predict_topk(X, 4)
     np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1)[:, :4], atol=2e-3)
-    np.testing.assert_allclose(top.probabilities, 1 / (1 + np.exp(-top.scores)), atol=1e-5)
-    np.testing.assert_allclose(ensemble.predict_proba(X), 1 / (1 + np.exp(-expected)), atol=1e-3)
+    np.testing.assert_allclose(top.probabilities, np.interp(top.scores, model.knots, model.values), atol=1e-5)
+    np.testing.assert_allclose(ensemble.predict_proba(X), np.interp(expected, model.knots, model.values), atol=2e-3)
     assert (model.weights >= 0).all()
 
 
@@ -376,9 +376,11 @@ def test_the_lists_of_members_are_as_long_as_held_out_rows_need(place, depth):
         return np.where(candidates == place, 5.0, -5.0)[:, :, None], candidates
 
     truth = sp.csr_array((np.ones(40), (np.arange(40), np.full(40, place))), shape=(40, 20))
-    weights, _, found, top = _combined(logits, truth, 20)
-    assert (found, weights[0] > 0, top.labels.shape) == (depth, True, (40, 20))
+    combination, top = _combined(logits, truth, 20)
+    assert (combination.depth, combination.weights[0] > 0, top.labels.shape) == (depth, True, (40, 20))
     assert (top.labels[:, 0] == place).all()
+    assert (top.probabilities[:, 0] > 0.9).all()
+    assert (top.probabilities[:, 1:] < 0.1).all()
 
 
 def held_out_logits(noise: tuple[float, ...], n: int = 600) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:
@@ -391,25 +393,16 @@ def held_out_logits(noise: tuple[float, ...], n: int = 600) -> tuple[np.ndarray,
     return signal + rng.normal(size=(n, 8, len(noise))) * noise, candidates, truth
 
 
-def test_members_that_help_have_the_same_weight_and_others_none():
-    weights, intercept = fit_weights(*held_out_logits((1.0, 1.2, 1.5)))
-    assert weights[0] == weights[1] == weights[2] > 0
-    assert intercept < 0  # one of eight labels is right
-    weights, _ = fit_weights(*held_out_logits((1.0, 20.0, 1.2, 30.0)))
-    assert weights[0] == weights[2] > 0
-    assert weights[1] == weights[3] == 0
-
-
-def test_the_common_weight_makes_probabilities_of_log_odds():
-    logits, candidates, truth = held_out_logits((1.0, 1.0))
+def test_better_members_have_larger_weights():
+    logits, candidates, truth = held_out_logits((1.0, 2.0, 20.0))
     weights, intercept = fit_weights(logits, candidates, truth)
-    p = 1 / (1 + np.exp(-(intercept + logits @ weights)))
-    assert p.mean() == pytest.approx(1 / 8, abs=1e-3)
-    halved, _ = fit_weights(logits / 2, candidates, truth)
-    np.testing.assert_allclose(halved, 2 * weights, rtol=1e-2)
+    assert weights[0] > weights[1] > weights[2] >= 0
+    assert intercept < 0  # one of eight labels is right
+    weights, _ = fit_weights(logits * [1, 1, -1], candidates, truth)
+    assert (weights >= 0).all()
 
 
-def test_candidates_that_are_all_wrong_or_absent_give_equal_weights():
+def test_candidates_that_are_all_wrong_or_absent():
     logits, candidates, truth = held_out_logits((1.0, 1.0))
     np.testing.assert_array_equal(fit_weights(logits, candidates, 0 * truth)[0], 0.5)
     candidates[:, 5:] = -1
@@ -417,6 +410,19 @@ def test_candidates_that_are_all_wrong_or_absent_give_equal_weights():
     weights, _ = fit_weights(logits, candidates, truth)
     few, _ = fit_weights(logits[:, :5], candidates[:, :5], truth)
     np.testing.assert_allclose(weights, few)
+
+
+def test_members_have_logistic_probabilities_and_the_ensemble_isotonic_ones(ensemble):
+    model = ensemble.model_
+    for member in model.members:
+        z = np.linspace(-12, 12, 1001)
+        p = np.interp(z, member.calibrator.knots, member.calibrator.values)
+        np.testing.assert_allclose(np.log(p / (1 - p)), z, atol=1e-3)
+    assert (np.diff(model.knots) > 0).all()
+    assert (np.diff(model.values) >= 0).all()
+    assert ensemble.explain(data(seed=1)[0][[0]], column=0).probability == pytest.approx(
+        float(ensemble.predict_proba(data(seed=1)[0][[0]])[0, 0]), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("members", [[], ["one-vs-all"], [lt.OneVsAll(C=-1)]])
