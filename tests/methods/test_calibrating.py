@@ -15,7 +15,7 @@ from longtail import memory, metrics
 from longtail.calibration.targets import reached
 from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating
-from longtail.methods.ensemble import _combined
+from longtail.methods.ensemble import _combined, fit_weights
 from longtail.methods.pd_sparse.stages import STAGES, n_passes
 from longtail.models import EnsembleModel
 from longtail.topk import TopK
@@ -299,8 +299,8 @@ def test_an_ensemble_averages_the_log_odds_of_its_members(ensemble):
     )
     top = ensemble.predict_topk(X, 4)
     np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1)[:, :4], atol=2e-3)
-    np.testing.assert_allclose(top.probabilities, 1 / (1 + np.exp(-top.scores)), atol=1e-5)
-    np.testing.assert_allclose(ensemble.predict_proba(X), 1 / (1 + np.exp(-expected)), atol=1e-3)
+    np.testing.assert_allclose(top.probabilities, np.interp(top.scores, model.knots, model.values), atol=1e-5)
+    np.testing.assert_allclose(ensemble.predict_proba(X), np.interp(expected, model.knots, model.values), atol=2e-3)
     assert (model.weights >= 0).all()
 
 
@@ -376,9 +376,53 @@ def test_the_lists_of_members_are_as_long_as_held_out_rows_need(place, depth):
         return np.where(candidates == place, 5.0, -5.0)[:, :, None], candidates
 
     truth = sp.csr_array((np.ones(40), (np.arange(40), np.full(40, place))), shape=(40, 20))
-    weights, _, found, top = _combined(logits, truth, 20)
-    assert (found, weights[0] > 0, top.labels.shape) == (depth, True, (40, 20))
+    combination, top = _combined(logits, truth, 20)
+    assert (combination.depth, combination.weights[0] > 0, top.labels.shape) == (depth, True, (40, 20))
     assert (top.labels[:, 0] == place).all()
+    assert (top.probabilities[:, 0] > 0.9).all()
+    assert (top.probabilities[:, 1:] < 0.1).all()
+
+
+def held_out_logits(noise: tuple[float, ...], n: int = 600) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:
+    """Logits of members that see the truth with this noise, candidates, and one right label per row."""
+    rng = np.random.default_rng(0)
+    right = rng.integers(0, 8, n)
+    candidates = np.tile(np.arange(8), (n, 1))
+    signal = np.where(candidates == right[:, None], 2.0, 0.0)[:, :, None]
+    truth = sp.csr_array((np.ones(n), (np.arange(n), right)), shape=(n, 8))
+    return signal + rng.normal(size=(n, 8, len(noise))) * noise, candidates, truth
+
+
+def test_better_members_have_larger_weights():
+    logits, candidates, truth = held_out_logits((1.0, 2.0, 20.0))
+    weights, intercept = fit_weights(logits, candidates, truth)
+    assert weights[0] > weights[1] > weights[2] >= 0
+    assert intercept < 0  # one of eight labels is right
+    weights, _ = fit_weights(logits * [1, 1, -1], candidates, truth)
+    assert (weights >= 0).all()
+
+
+def test_candidates_that_are_all_wrong_or_absent():
+    logits, candidates, truth = held_out_logits((1.0, 1.0))
+    np.testing.assert_array_equal(fit_weights(logits, candidates, 0 * truth)[0], 0.5)
+    candidates[:, 5:] = -1
+    logits[:, 5:] = 0.0
+    weights, _ = fit_weights(logits, candidates, truth)
+    few, _ = fit_weights(logits[:, :5], candidates[:, :5], truth)
+    np.testing.assert_allclose(weights, few)
+
+
+def test_members_have_logistic_probabilities_and_the_ensemble_isotonic_ones(ensemble):
+    model = ensemble.model_
+    for member in model.members:
+        z = np.linspace(-12, 12, 1001)
+        p = np.interp(z, member.calibrator.knots, member.calibrator.values)
+        np.testing.assert_allclose(np.log(p / (1 - p)), z, atol=1e-3)
+    assert (np.diff(model.knots) > 0).all()
+    assert (np.diff(model.values) >= 0).all()
+    assert ensemble.explain(data(seed=1)[0][[0]], column=0).probability == pytest.approx(
+        float(ensemble.predict_proba(data(seed=1)[0][[0]])[0, 0]), abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("members", [[], ["one-vs-all"], [lt.OneVsAll(C=-1)]])

@@ -38,7 +38,8 @@ def decided() -> LinearModel:
 
 def ensemble() -> EnsembleModel:
     members = (replace(plain_model(), calibrator=calibrator()), replace(plain_model(1), calibrator=calibrator()))
-    return EnsembleModel(members, np.array([0.7, 0.4]), -0.1, 3, 5)
+    points = {"knots": np.array([-1.0, 0.5, 2.0]), "values": np.array([0.1, 0.1, 0.8])}
+    return EnsembleModel(members, np.array([0.7, 0.4]), -0.1, 3, 5, **points)
 
 
 def test_everything_comes_back(tmp_path):
@@ -73,6 +74,8 @@ def test_an_ensemble_comes_back(tmp_path):
     found, _ = read_model(save(tmp_path / "linear", ensemble()))
     np.testing.assert_array_equal(found.weights, [0.7, 0.4])
     assert (found.intercept, found.depth, len(found.members)) == (-0.1, 3, 2)
+    np.testing.assert_array_equal(found.knots, [-1.0, 0.5, 2.0])
+    np.testing.assert_array_equal(found.values, [0.1, 0.1, 0.8])
     for member, wanted in zip(found.members, ensemble().members, strict=True):
         np.testing.assert_array_equal(member.W.toarray(), wanted.W.toarray())
         assert member.calibrator.coefficients == wanted.calibrator.coefficients
@@ -120,6 +123,9 @@ ENSEMBLE_DAMAGE = {
     "member of an unknown kind": (lambda f: f.meta["members"][0].update(model="ensemble"), "kind"),
     "member without calibrator": (lambda f: f.meta["members"][0].update(calibrator=None), "must be calibrated"),
     "depth a word": (lambda f: f.meta.update(depth="deep"), "depth"),
+    "knots that fall": (lambda f: f.put("ensemble_knots", [0.5, 0.1, 2.0], "<f8"), "knots do not rise"),
+    "values above 1": (lambda f: f.put("ensemble_values", [0.1, 0.2, 1.5], "<f8"), "not rising probabilities"),
+    "knots without values": (lambda f: f.entries.pop("ensemble_values"), "need values"),
     "intercept missing": (lambda f: f.meta.pop("intercept"), "intercept"),
     "weights of a member gone": (lambda f: f.entries.pop("member1_W_data"), "W_data"),
     "bias of a member infinite": (lambda f: f.meta["members"][0].update(bias=float("1e999")), "."),

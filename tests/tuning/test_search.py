@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from longtail.errors import InputError
 from longtail.matrix import indicator
 from longtail.tuning import Trial, Tuning, search
 from longtail.tuning.candidates import CANDIDATES, candidates, equal_lengths
-from longtail.tuning.trials import INCUMBENTS, difference
+from longtail.tuning.trials import TrialFile, difference
 
 
 def data(n: int = 400, *, equal: bool = True) -> lt.Dataset:
@@ -36,49 +35,70 @@ def fake(monkeypatch):
     """Trials without training: the score of a candidate is known, and so is its time."""
     done = []
 
-    def trial(self, method, params, n_rows, fold=0):
-        found = self.state.find(method, params, n_rows, fold)
-        if found is None:
-            score = {"C": 0.8}.get(next(iter(params), ""), 0.5) + n_rows / 1e6 - 0.01 * len(params) - params.get("C", 0)
-            noise = 0.3 + 3 * params.get("C", 0)
-            groups = [score - noise, score + noise, score]
-            found = Trial(method, params, n_rows, score, n_rows / 100, fold, groups)
-            done.append(found)
-            self.state.add(found)
-        self.trials.append(found)
+    def train(self, method, params, n_rows, fold):
+        score = {"C": 0.8}.get(next(iter(params), ""), 0.5) + n_rows / 1e6 - 0.01 * len(params) - params.get("C", 0)
+        noise = 0.3 + 3 * params.get("C", 0)
+        found = Trial(method, params, n_rows, score, n_rows / 100, fold, [score - noise, score + noise, score])
+        done.append(found)
         return found
 
-    monkeypatch.setattr(search._Search, "trial", trial)
+    monkeypatch.setattr(search._Search, "train", train)
     return done
 
 
-def test_rows_double_until_the_finalists_have_all():
-    assert search.step_sizes(2, 10_000) == [10_000]
-    assert search.step_sizes(4, 10_000) == [5_000, 10_000]
-    assert search.step_sizes(9, 10_000) == [2_500, 5_000, 10_000]
-    assert search.step_sizes(9, 1_500) == [750, 1_500]
+@pytest.fixture
+def clock(fake, monkeypatch):
+    """The time is that of the fake trials."""
+    monkeypatch.setattr(search.time, "perf_counter", lambda: sum(trial.seconds for trial in fake))
 
 
-def test_a_small_budget_begins_with_fewer_candidates():
-    assert search.affordable_candidates(9, 10_000, 1e9, 1.0) == 9
-    assert search.affordable_candidates(9, 10_000, 0.0, 1.0) == INCUMBENTS
-    four = 4 * 5_000 + 3 * 10_000
-    assert search.affordable_candidates(9, 10_000, four, 1.0) == 4
+def first_step(found: Tuning, n_rows: int) -> list[Trial]:
+    """The trials with this number of rows, without those of other folds."""
+    return [trial for trial in found.trials if trial.n_rows == n_rows and trial.fold == 0]
 
 
-def test_the_better_half_continues(fake):
+def test_the_first_candidates_are_compared_on_all_rows(fake):
     found = lt.tune(data(4000), 1e9, methods=["one-vs-all"])
-    steps = [trial for trial in found.trials if trial.fold == 0]
-    sizes = sorted({trial.n_rows for trial in steps})
-    assert sizes[-1] == 3200
-    for small, large in pairwise(sizes):
-        before = [trial for trial in steps if trial.n_rows == small]
-        after = [trial.name for trial in steps if trial.n_rows == large]
-        assert len(after) == max(3, (len(before) + 1) // 2)
-        assert after[:2] == [trial.name for trial in before[:2]]  # the first two are in every step
-        best = sorted(before[2:], key=lambda trial: -trial.score)[: len(after) - 2]
-        assert [trial.name for trial in best] == after[2:]
-    assert found.best.score == max(trial.score for trial in steps if trial.n_rows == 3200)
+    assert (
+        [(trial.n_rows, trial.params) for trial in found.trials[:4]]
+        == [
+            (500, {}),  # tells how long a fit takes
+            *((3200, params) for _, params in CANDIDATES[: search.FIRST]),
+        ]
+    )
+    assert found.n_first == search.FIRST
+
+
+def test_a_small_budget_compares_the_first_candidates_on_fewer_rows(fake, clock):
+    for budget, rows in ((0.0, 500), (50.0, (50.0 - 5) / 96 * 3200), (110.0, 3200)):  # 96 s for three fits
+        fake.clear()
+        found = lt.tune(data(4000), budget, methods=["one-vs-all"])
+        last = first_step(found, int(rows))
+        assert [trial.params for trial in last] == [params for _, params in CANDIDATES[: search.FIRST]]
+        assert found.best in last
+
+
+def test_the_other_candidates_are_halved(fake):
+    others = [("one-vs-all", {"C": 0.5 + at}) for at in range(5)]
+    tried = search._Search(data(8000), np.arange(8000) % 5, "P@1", 1, 0, TrialFile(None, "", []))
+    tried.budget, tried.start = 1e9, search.time.perf_counter()
+    tried.trial("one-vs-all", {}, 800)
+    tried.halve(others)
+    sizes = [(trial.n_rows, trial.params["C"]) for trial in tried.trials[1:]]
+    assert sizes[:5] == [(800, 0.5 + at) for at in range(5)]
+    assert sizes[5:] == [(1600, 0.5), (1600, 1.5), (1600, 2.5), (3200, 0.5), (3200, 1.5), (6400, 0.5)]
+    assert sum(n_rows for n_rows, _ in sizes) == search.halving_rows(5, 800, 6400)
+
+
+def test_little_time_halves_fewer_candidates(fake, clock):
+    methods = ["one-vs-all", "mach", "memoir", "pd-sparse"]
+
+    def n_others(budget: float) -> int:
+        fake.clear()
+        found = lt.tune(data(4000), budget, methods=methods)
+        return len({trial.name for trial in found.trials}) - search.FIRST
+
+    assert [n_others(budget) for budget in (105.0, 235.0, 1e9)] == [0, 1, 6]
 
 
 def test_time_that_is_left_is_spent_on_further_folds(fake, monkeypatch):
@@ -87,7 +107,7 @@ def test_time_that_is_left_is_spent_on_further_folds(fake, monkeypatch):
     assert {trial.fold for trial in last} == {1, 2, 3, 4}
     assert all(trial.n_rows == 3200 for trial in last)
     assert "differences over 5 folds" in str(found)
-    monkeypatch.setattr(search, "HOPELESS", 0.0)  # all but the best are hopeless
+    monkeypatch.setattr(search, "HOPELESS", 0.0)  # all but the best have no chance
     assert not any(trial.fold for trial in lt.tune(data(4000), 1e9, methods=["one-vs-all"]).trials)
 
 
@@ -102,7 +122,7 @@ def trials_of(*scores: float, noise: float) -> tuple[Trial, ...]:
 
 def test_another_candidate_must_be_better_by_a_standard_error():
     def best(*scores: float, noise: float) -> dict[str, float]:
-        return Tuning(trials_of(*scores, noise=noise), "P@1", 40).best.params
+        return Tuning(trials_of(*scores, noise=noise), "P@1", 40, 2).best.params
 
     assert best(0.5, 0.4, 0.41, noise=0.0) == {}
     assert best(0.5, 0.51, 0.4, noise=0.5) == {"C": 2.0}  # the first two are compared by their scores
@@ -130,13 +150,10 @@ def test_a_mean_of_several_metrics():
 
 
 @pytest.mark.parametrize("budget", [0.0, 70.0, 150.0, 300.0])
-def test_a_search_ends_with_the_budget(fake, monkeypatch, budget):
-    monkeypatch.setattr(search.time, "perf_counter", lambda: sum(trial.seconds for trial in fake))
-    found = lt.tune(data(4000), budget, methods=["one-vs-all"])
-    first = [trial for trial in found.trials if trial.n_rows == found.trials[0].n_rows and trial.fold == 0]
-    least = sum(trial.seconds for trial in first)  # the first step is always done
-    assert sum(trial.seconds for trial in fake) <= max(budget, least + 16.0)  # and the trial that estimates the time
-    assert budget < 100 or found.best.n_rows == 3200
+def test_a_search_ends_with_the_budget(fake, clock, budget):
+    lt.tune(data(4000), budget, methods=["one-vs-all"])
+    least = search.FIRST * 5.0  # the first candidates are always compared, on 500 rows
+    assert sum(trial.seconds for trial in fake) <= max(budget, least)
 
 
 def test_trials_are_kept_and_found_again(fake, tmp_path):
@@ -181,19 +198,30 @@ def test_real_trials_find_a_model_that_works():
 
 def test_the_command_trains_the_winner():
     trial = Trial("one-vs-all", {"C": 1 / 3, "positive_weight": 3.0, "normalize": True}, 10, 0.5, 1.0)
-    command = Tuning((trial,), "P@1", 5).command("my train.txt", "model", ["--format", "xmc"])
+    command = Tuning((trial,), "P@1", 5, 1).command("my train.txt", "model", ["--format", "xmc"])
     words = "longtail train 'my train.txt' model --method one-vs-all --C 0.3333333333333333 --positive-weight 3.0"
     assert command == f"{words} --normalize --format xmc"
 
 
-def test_rows_of_different_lengths_are_also_normalized():
+def test_the_first_candidate_decides_whether_rows_are_scaled(monkeypatch):
+    def params(better: bool) -> list[dict[str, object]]:
+        def train(self, method, params, n_rows, fold):
+            return Trial(method, params, n_rows, 0.5 + (0.1 if ("normalize" in params) == better else 0.0), 1.0, fold)
+
+        monkeypatch.setattr(search._Search, "train", train)
+        found = lt.tune(data(2000, equal=False), 1e9, methods=["one-vs-all"])
+        assert found.n_first == search.FIRST + 1
+        return [trial.params for trial in found.trials if trial.n_rows == 1600]
+
     assert equal_lengths(data().X)
     assert not equal_lengths(data(equal=False).X)
-    plain, scaled = (candidates(["one-vs-all"], data(equal=each).X) for each in (True, False))
-    assert len(scaled) == 2 * len(plain)
-    assert scaled[:2] == plain[:2]
-    assert scaled[2] == ("one-vs-all", {"normalize": True})
-    assert candidates(["mach"], data().X) == [("mach", {})]
+    (_, plain), *others = CANDIDATES[: search.FIRST]
+    assert params(False)[:4] == [plain, {"normalize": True}, *(each for _, each in others)]
+    assert params(True)[:4] == [plain, {"normalize": True}, *({**each, "normalize": True} for _, each in others)]
+
+
+def test_the_candidates_of_the_chosen_methods():
+    assert candidates(["mach"]) == [("mach", {})]
     assert {method for method, _ in CANDIDATES} == {"one-vs-all", "mach", "memoir", "pd-sparse"}
 
 

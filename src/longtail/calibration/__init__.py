@@ -1,7 +1,7 @@
 """Fits calibrators and chooses thresholds on held-out rows. `longtail.models` applies them."""
 
-from longtail.calibration.fitting import calibrated, fit_calibrator
+from longtail.calibration.fitting import calibrated, fit_calibrator, rising
 from longtail.calibration.held_out import HeldOut
 from longtail.calibration.targets import TARGETS, choose
 
-__all__ = ["TARGETS", "HeldOut", "calibrated", "choose", "fit_calibrator"]
+__all__ = ["TARGETS", "HeldOut", "calibrated", "choose", "fit_calibrator", "rising"]

@@ -30,7 +30,7 @@ def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log
 
     def fitted(names: tuple[str, ...]) -> Calibrator:
         coefficients = _coefficients(columns, held_out.hit, names)
-        knots, values = _rising(_predictor(coefficients, columns).ravel(), held_out.hit.ravel())
+        knots, values = rising(_predictor(coefficients, columns).ravel(), held_out.hit.ravel())
         return Calibrator(coefficients, knots, values, counts, n_samples, log_scores, held_out.hit.shape[1])
 
     calibrator = fitted(FEATURES)
@@ -99,7 +99,7 @@ def _probabilities(calibrator: Calibrator, columns: dict[str, np.ndarray]) -> np
     return np.asarray(np.interp(z, calibrator.knots, calibrator.values), np.float32)
 
 
-def _rising(z: np.ndarray, hit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def rising(z: np.ndarray, hit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Fit the points of p(z) by isotonic regression. No probability is exactly 0 or 1, because a sample does not
     justify certainty."""
     margin = 1.0 / (len(z) + 2)

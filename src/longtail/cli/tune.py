@@ -35,8 +35,8 @@ def tune(
 ) -> None:
     """Find the best method and parameters for DATA.
 
-    Candidates are trained on parts of the rows and compared on held-out rows; the better half continues with twice as
-    many rows. Prints what was tried, and the command that trains the winner.
+    The most promising candidates are trained on all rows that are not held out; in the time that is left, others are
+    tried on parts of the rows. Prints what was tried, and the command that trains the winner.
     """
     seconds = _seconds(budget)
     features = text_features(text_options)

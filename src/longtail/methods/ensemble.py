@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression
 
 from longtail import metrics, training
-from longtail.calibration import HeldOut, choose
+from longtail.calibration import HeldOut, choose, rising
 from longtail.errors import InputError, ModelError
 from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
@@ -21,21 +21,23 @@ from longtail.methods.calibrating import Solve, all_fits, counts_of, n_candidate
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.methods.updating import Change
+from longtail.metrics.hits import find_hits
 from longtail.models import Calibrator, EnsembleModel, Model
 from longtail.models.base import ROWS_PER_BLOCK
-from longtail.models.ensemble import sigmoid
+from longtail.models.ensemble import interpolated
 from longtail.models.ensemble_index import EnsembleIndex
 from longtail.parallel import Workers
 from longtail.store import Provenance
 from longtail.topk import TopK
 from longtail.training import Status, Training
 
+KNOTS = np.linspace(-15, 15, 601)  # of p(z) of members; between them, logit p differs from z by less than 0.001
 SHORTER = (5, 10)  # candidates per member that may be enough at prediction
 LOSS = 0.0005  # of precision on held-out rows that shorter lists may cost
 
 
 class Ensemble(ExtremeClassifier):
-    """Several classifiers whose calibrated log-odds are averaged. The weights are fitted on held-out rows.
+    """Several classifiers whose log-odds are averaged. The weights are fitted on held-out rows.
 
     The members may use any method and need not be calibrated. The ensemble holds rows out and trains every member
     without them. On these rows it calibrates the members and fits the weights. It then trains every member on all rows.
@@ -117,8 +119,8 @@ class Ensemble(ExtremeClassifier):
             return estimator
         rows = estimator._rows(X)
         truth = estimator._truth(X.Y if y is None and hasattr(X, "Y") else y, rows.shape[0])
-        weights, intercept, depth, _ = _combined(lambda depth: member_logits(members, rows, depth), truth, depth)
-        estimator.model_ = replace(model, weights=weights, intercept=intercept, depth=depth)
+        combination, _ = _combined(lambda depth: member_logits(members, rows, depth), truth, depth)
+        estimator.model_ = replace(model, **combination._asdict())
         return estimator.set_threshold("micro-f1", rows, truth)
 
     def _check_parameters(self) -> None:
@@ -151,7 +153,7 @@ class Ensemble(ExtremeClassifier):
             member = type(each)(**{**each.get_params(deep=False), "n_jobs": self.n_jobs})
             rows = normalize_rows(X) if member.normalize else X
             fits = all_fits(member, solve, rows, Y, masks, part_of(progress, m, len(self.members)), f"member-{m}-")
-            calibrator = fits.calibrator(Y)
+            calibrator = _logistic(fits.calibrator(Y))
             first.append(
                 [
                     _finished(model, member, replace(calibrator, counts=counts_of(Y[~mask])))
@@ -168,10 +170,10 @@ class Ensemble(ExtremeClassifier):
             return _joined_rows([each[0] for each in found], 0.0), _joined_rows([each[1] for each in found], -1)
 
         truth = sp.csr_array(sp.vstack([Y[mask] for mask in masks]))
-        weights, intercept, fewer, top = _combined(held_out, truth, depth)
+        combination, top = _combined(held_out, truth, depth)
         found = HeldOut.of(top, truth, counts_of(Y))
         thresholds = choose("micro-f1", "micro-f1", {}, found, counts_of(Y))
-        model = EnsembleModel(tuple(finals), weights, intercept, fewer, X.shape[1], thresholds=thresholds)
+        model = EnsembleModel(tuple(finals), **combination._asdict(), n_features=X.shape[1], thresholds=thresholds)
         return model, _joined(records), found
 
     def _solved(self, X: Any, change: Change, progress: Progress) -> tuple[Model, Training, np.ndarray]:
@@ -201,6 +203,15 @@ class Ensemble(ExtremeClassifier):
 def _finished(model: Model, member: ExtremeClassifier, calibrator: Calibrator) -> Model:
     """Return a model that was trained on rows as the member scales them, with its calibrator."""
     return replace(model, normalize=bool(member.normalize), calibrator=calibrator)  # type: ignore[type-var]
+
+
+def _logistic(calibrator: Calibrator) -> Calibrator:
+    """Return the calibrator with the logistic function of z as p(z).
+
+    The isotonic regression is left out, because its steps hide which of two labels has the better score, and members
+    whose scores are finest would lose weight. `_combined` fits one for the ensemble instead.
+    """
+    return replace(calibrator, knots=KNOTS, values=1 / (1 + np.exp(-KNOTS)))
 
 
 def member_logits(members: Sequence[Model], X: sp.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -239,23 +250,37 @@ def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array)
     return equal, 0.0
 
 
+class Combination(NamedTuple):
+    """The fields of an EnsembleModel that held-out rows determine."""
+
+    weights: np.ndarray
+    intercept: float
+    depth: int
+    knots: np.ndarray
+    values: np.ndarray
+
+
 def _combined(
     logits: Callable[[int], tuple[np.ndarray, np.ndarray]], truth: sp.csr_array, depth: int
-) -> tuple[np.ndarray, float, int, TopK]:
-    """Return the members' weights, the intercept, the depth for prediction, and the best labels of the held-out rows.
+) -> tuple[Combination, TopK]:
+    """Return how to combine the members, and the best labels of the held-out rows with their probabilities.
 
     The function `logits` gives the logits and candidates of the held-out rows for a number of candidates per member.
-    Weights are fitted on `depth` candidates. Long lists take most of the time of a prediction, so prediction uses the
-    shortest ones that give the same precision on the held-out rows, up to LOSS.
+    Weights and probabilities are fitted on `depth` candidates. Long lists take most of the time of a prediction, so
+    prediction uses the shortest ones that give the same precision on the held-out rows, up to LOSS.
     """
     found, candidates = logits(depth)
     weights, intercept = fit_weights(found, candidates, truth)
     top = ranked(found, candidates, weights, intercept, depth)
+    knots, values = rising(top.scores.ravel(), find_hits(truth, top).hit.ravel())
     least = _precision(truth, top) - LOSS
     for fewer in SHORTER:
         if fewer < depth and _precision(truth, ranked(*logits(fewer), weights, intercept, fewer)) >= least:
-            return weights, intercept, fewer, top
-    return weights, intercept, depth, top
+            break
+    else:
+        fewer = depth
+    top = TopK(top.labels, top.scores, interpolated(top.scores, knots, values))
+    return Combination(weights, intercept, fewer, knots, values), top
 
 
 def ranked(logits: np.ndarray, candidates: np.ndarray, weights: np.ndarray, intercept: float, k: int) -> TopK:
@@ -263,7 +288,7 @@ def ranked(logits: np.ndarray, candidates: np.ndarray, weights: np.ndarray, inte
     scores = np.where(candidates >= 0, intercept + logits @ weights, -np.inf)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     best = np.take_along_axis(scores, order, axis=1).astype(np.float32)
-    return TopK(np.take_along_axis(candidates, order, axis=1).astype(np.int32), best, sigmoid(best))
+    return TopK(np.take_along_axis(candidates, order, axis=1).astype(np.int32), best)
 
 
 def _precision(truth: sp.csr_array, top: TopK) -> float:
@@ -274,7 +299,8 @@ def _precision(truth: sp.csr_array, top: TopK) -> float:
 def _bare(model: Model) -> Model:
     """Return a model as a member of an ensemble: without names, text pipeline, thresholds and rules."""
     nothing = dict.fromkeys(("label_names", "feature_names", "text_features", "thresholds", "rules"))
-    return replace(model, **nothing)  # type: ignore[type-var]
+    calibrator = None if model.calibrator is None else _logistic(model.calibrator)
+    return replace(model, calibrator=calibrator, **nothing)  # type: ignore[type-var]
 
 
 def _joined_rows(parts: Sequence[np.ndarray], fill: float) -> np.ndarray:

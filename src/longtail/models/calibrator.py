@@ -68,12 +68,9 @@ class Calibrator:
         c = self.coefficients
         if not np.isfinite(c).all() or c.margin < 0 or c.rank > 0 or c.margin + c.best < 0:
             return f"the coefficients {tuple(c)} do not make probabilities that rise with the score"
-        if len(self.knots) != len(self.values) or not len(self.knots):
-            return f"{len(self.knots)} knots have {len(self.values)} values"
-        if not (np.isfinite(self.knots).all() and (np.diff(self.knots) > 0).all()):
-            return "the knots do not rise"
-        if not ((self.values >= 0).all() and (self.values <= 1).all() and (np.diff(self.values) >= 0).all()):
-            return "the values are not rising probabilities"
+        fault = points_fault(self.knots, self.values)
+        if fault:
+            return fault
         if (self.counts < 0).any() or self.counts.max(initial=0) > self.n_samples:
             return f"a label cannot have fewer than 0 or more than all {self.n_samples} training rows"
         return None if self.depth >= 1 else f"depth {self.depth} is not a whole number from 1"
@@ -112,3 +109,14 @@ class Calibrator:
             return TopK(top.labels, top.scores, probabilities)
         order = np.argsort(-probabilities, axis=1, kind="stable")
         return TopK(*(np.take_along_axis(part, order, axis=1) for part in (top.labels, top.scores, probabilities)))
+
+
+def points_fault(knots: np.ndarray, values: np.ndarray) -> str | None:
+    """Return why these points are not those of rising probabilities, or None."""
+    if len(knots) != len(values) or not len(knots):
+        return f"{len(knots)} knots have {len(values)} values"
+    if not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
+        return "the knots do not rise"
+    if not ((values >= 0).all() and (values <= 1).all() and (np.diff(values) >= 0).all()):
+        return "the values are not rising probabilities"
+    return None

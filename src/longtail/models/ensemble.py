@@ -2,10 +2,11 @@
 
     log-odds(x, label) = a + sum_m w_m logit p_m(x, label),     w_m >= 0                                            (1)
 
-p_m is the calibrated probability of member m (models/calibrator.py). The candidates of a row are the union of the
-members' lists of their best labels. The rank of a label, which its probability depends on, is its rank in the member's
-list; a label that is not in the list has the rank after the last one. The score of the ensemble is the log-odds (1).
-The probability is its sigmoid. ensemble_index.py finds the best labels.
+p_m is the probability of member m by its calibrator (models/calibrator.py). The candidates of a row are the union of
+the members' lists of their best labels. The rank of a label, which its probability depends on, is its rank in the
+member's list; a label that is not in the list has the rank after the last one. The score of the ensemble is the
+log-odds (1). The probability is a rising piecewise linear function of the score, or its sigmoid. ensemble_index.py
+finds the best labels.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from longtail.errors import InputError
 from longtail.hybrid import Rows, squares
 from longtail.models.base import Explanation, FeaturePipeline, Model
-from longtail.models.calibrator import Calibrator
+from longtail.models.calibrator import Calibrator, points_fault
 from longtail.models.ensemble_index import EnsembleIndex
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
@@ -31,8 +32,9 @@ from longtail.topk import TopK
 class EnsembleModel(Model):
     """Members, each with a calibrator, and the weights of (1).
 
-    The `depth` best labels of every member are candidates. The ensemble has the names and the text pipeline; members
-    need none. Each member has its own `normalize`.
+    The `depth` best labels of every member are candidates. The probability of a score is linear between the points
+    (knots[i], values[i]) and constant outside; without knots it is the sigmoid. The ensemble has the names and the text
+    pipeline; members need none. Each member has its own `normalize`.
     """
 
     members: tuple[Model, ...]
@@ -48,8 +50,10 @@ class EnsembleModel(Model):
     calibrator: Calibrator | None = None
     thresholds: Thresholds | None = None
     rules: Rules | None = None
+    knots: np.ndarray | None = None
+    values: np.ndarray | None = None
     bias: ClassVar[float] = 0.0  # type: ignore[misc]
-    threshold: ClassVar[float] = 0.0  # a probability of 1/2
+    threshold: ClassVar[float] = 0.0  # even odds
     log_scores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -59,6 +63,10 @@ class EnsembleModel(Model):
             raise InputError("the weights of an ensemble must be finite and not negative")
         if self.depth < 1 or self.calibrator is not None or self.normalize:
             raise InputError("an ensemble takes at least 1 candidate per member; only members calibrate and normalize")
+        if (self.knots is None) != (self.values is None):
+            raise InputError("the knots of an ensemble's probabilities need values")
+        if self.knots is not None and self.values is not None and (fault := points_fault(self.knots, self.values)):
+            raise InputError(f"the probabilities of the ensemble are not usable: {fault}")
         for member in self.members:
             if member.calibrator is None:
                 raise InputError("every member of an ensemble must be calibrated; train it with calibrate=True")
@@ -103,14 +111,19 @@ class EnsembleModel(Model):
     def predict_topk(self, X: Rows, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """The k best labels of every row among the candidates, by probability."""
         top = self._best(X, k, n_jobs)
-        return TopK(top.labels, top.scores, sigmoid(top.scores))
+        return TopK(top.labels, top.scores, self._probabilities(top.scores))
 
     def scores(self, X: Rows, labels: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the scores of the given labels (column numbers), which need not be candidates."""
         return self.index.scores(self._rows(X), self._label_ids(labels))
 
     def probabilities(self, X: Rows) -> np.ndarray:
-        return sigmoid(self.scores(X, np.arange(self.n_labels)))
+        return self._probabilities(self.scores(X, np.arange(self.n_labels)))
+
+    def _probabilities(self, scores: np.ndarray) -> np.ndarray:
+        if self.knots is None or self.values is None:
+            return sigmoid(scores)
+        return interpolated(scores, self.knots, self.values)
 
     # --- explaining --------------------------------------------------------------------------------------------------
 
@@ -136,7 +149,7 @@ class EnsembleModel(Model):
         offset = 0.0 if self.rules is None else float(self.rules.offsets[label])
         score = float(self.index.scores(x, np.array([label]))[0, 0])
         bias = score - offset - sum(share.contribution for share in shares)
-        probability = float(sigmoid(np.array(score)))
+        probability = float(self._probabilities(np.array(score)))
         return Explanation(int(label), self.label_name(label), score, bias, shares[:top], offset, probability)
 
     def _combined_weights(self, label: int, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -154,6 +167,11 @@ class EnsembleModel(Model):
     def _slopes(self) -> list[float]:
         slopes = [member.calibrator.coefficients.margin for member in self.members if member.calibrator is not None]
         return [float(weight) * slope for weight, slope in zip(self.weights, slopes, strict=True)]
+
+
+def interpolated(scores: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values between the points (knots[i], values[i]), as float32."""
+    return np.asarray(np.interp(scores, knots, values), np.float32)
 
 
 def sigmoid(scores: np.ndarray) -> np.ndarray:

@@ -23,16 +23,19 @@ MAX_MEMBERS = 16
 
 def to_arrays(model: EnsembleModel, root: Path, form: Form) -> tuple[Iterator[tuple[str, np.ndarray]], dict[str, Any]]:
     """Return the arrays of the model and its metadata."""
-    parts: list[Iterator[tuple[str, np.ndarray]]] = [iter([("member_weights", model.weights.astype(np.float64))])]
+    own = {"member_weights": model.weights.astype(np.float64)}
+    if model.knots is not None and model.values is not None:
+        own |= {"ensemble_knots": model.knots.astype(np.float64), "ensemble_values": model.values.astype(np.float64)}
+    parts: list[Iterator[tuple[str, np.ndarray]]] = [iter(own.items())]
     members = []
     for number, given in enumerate(model.members):
         each = form.of(given)
         kind = next((name for name, room in MEMBER_KINDS.items() if isinstance(each, room.MODEL)), None)
         if kind is None:
             raise ModelError(root, f"cannot save a {type(each).__name__} as member of an ensemble")
-        own, meta = MEMBER_KINDS[kind].to_arrays(each, root, form)
+        trained, meta = MEMBER_KINDS[kind].to_arrays(each, root, form)
         decided, more = decisions.to_arrays(each)
-        parts.append(_prefixed(number, chain(own, decided.items())))
+        parts.append(_prefixed(number, chain(trained, decided.items())))
         members.append({"model": kind, "bias": float(each.bias), "normalize": each.normalize, **meta, **more})
     return chain.from_iterable(parts), {
         "members": members,
@@ -60,12 +63,15 @@ def from_arrays(
         decided = decisions.from_arrays(own, about, n_labels, where)
         normalize = member(about, "normalize", bool, where)
         members.append(MEMBER_KINDS[kind].MODEL(**fields, **decided, n_features=n_features, normalize=normalize))
-    found = {
+    found: dict[str, Any] = {
         "members": tuple(members),
         "weights": content.take(arrays, "member_weights", "<f8", 1, where),
         "intercept": member(meta, "intercept", float, where),
         "depth": member(meta, "depth", int, where),
     }
+    for name in ("knots", "values"):
+        if f"ensemble_{name}" in arrays:
+            found[name] = content.take(arrays, f"ensemble_{name}", "<f8", 1, where)
     try:
         EnsembleModel(**found, n_features=n_features)
     except InputError as error:

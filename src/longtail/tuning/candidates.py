@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from longtail.hybrid import Rows, squares
-from longtail.tuning.trials import INCUMBENTS
 
-# The first two are always tried and are preferred to the others (trials.py). A small budget tries only the next ones.
+# The first are always tried, on all rows if possible (search.py). A small budget tries only the next ones.
 CANDIDATES: list[tuple[str, dict[str, Any]]] = [
     ("one-vs-all", {}),
     ("one-vs-all", {"C": 1 / 3, "positive_weight": "auto"}),
@@ -24,15 +23,10 @@ CANDIDATES: list[tuple[str, dict[str, Any]]] = [
 UNIT = 0.01  # rows have equal lengths if all lengths differ from their mean by less than this share
 
 
-def candidates(methods: list[str], X: Rows) -> list[tuple[str, dict[str, Any]]]:
-    """Return the methods and parameters to try. If the rows have different lengths, `normalize` is tried, too."""
+def candidates(methods: list[str]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the methods and parameters to try."""
     found = [(method, params) for method, params in CANDIDATES if method in methods]
-    found += [(method, {}) for method in methods if method not in dict(CANDIDATES)]
-    if not equal_lengths(X):
-        scaled = [(method, {**params, "normalize": True}) for method, params in found]
-        others = zip(found[INCUMBENTS:], scaled[INCUMBENTS:], strict=True)
-        found = [*found[:INCUMBENTS], *scaled[:INCUMBENTS], *(each for pair in others for each in pair)]
-    return found
+    return found + [(method, {}) for method in methods if method not in dict(CANDIDATES)]
 
 
 def equal_lengths(X: Rows) -> bool:

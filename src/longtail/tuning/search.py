@@ -1,17 +1,21 @@
-"""Successive halving over training rows (K. Jamieson, A. Talwalkar, AISTATS 2016), within a time budget.
+"""Compares methods and parameters on held-out rows, within a time budget.
 
-Candidates are methods with parameters. All of them are trained on a part of the rows and scored on the same held-out
-rows. The better half continues with twice as many rows, and so on, until the last ones are trained on all rows that are
-not held out. The time of a fit is assumed to be proportional to its number of rows. The first trial determines how many
-candidates the budget allows. A step begins only if its candidates are expected to finish within the budget. Otherwise
-it has fewer candidates, or fewer rows.
+1. The first candidates, which are good in general, are trained on all rows that are not held out. If the budget does
+   not allow this, all of them are trained on the same part of the rows. A trial on a few rows tells how long a fit
+   takes.
+2. If time is left and the best of them are hardly different, they are trained once more, with other rows held out.
+3. If time is left, the other candidates compete by successive halving (K. Jamieson, A. Talwalkar, AISTATS 2016): all
+   of them are trained on a few rows, the better half on twice as many, and so on, and the last one on all rows.
+4. If time is left, the candidates that may still win are trained with other rows held out, fold by fold.
 
-Scores on held-out rows are noisy, and the best of many noisy scores is too high. Three rules keep this from doing harm:
+The first candidates are not halved, because fewer rows are no fair test: labels become rarer, and the rarer a label is,
+the more its positives should weigh. The time of a fit is assumed to be proportional to its number of rows. A step
+begins only if it is expected to end within the budget.
 
-- The first two candidates, which are good in general, are in every step. Another candidate wins only if it is better by
-  more than a standard error (`Tuning.best`).
+Scores on held-out rows are noisy, and the best of many noisy scores is too high. Two rules keep this from doing harm:
+
 - Candidates are compared on the same rows, so that the noise that they share cancels.
-- If time is left, the candidates that may still win are trained once more, with other rows held out.
+- A candidate that is not one of the first wins only if it is better by more than a standard error (`Tuning.best`).
 
 scikit-learn's HalvingGridSearchCV searches the parameters of one estimator and has no time budget. Optuna's pruners
 need scores during a fit. Neither resumes after an interruption by itself.
@@ -32,14 +36,15 @@ from longtail.data import Dataset, split
 from longtail.errors import InputError
 from longtail.methods import METHODS
 from longtail.metrics import evaluate
-from longtail.tuning.candidates import candidates
-from longtail.tuning.trials import INCUMBENTS, Trial, TrialFile, Tuning, difference
+from longtail.tuning.candidates import candidates, equal_lengths
+from longtail.tuning.trials import Trial, TrialFile, Tuning, difference, find
 
 KS = (1, 3, 5)  # the default metric is the mean of P@k for these k
 FOLDS = 5  # a fold is held out at a time; there are more folds if a fold would have more than MAX_HELD_OUT rows
 MAX_HELD_OUT = 10_000
-MIN_ROWS = 500  # least number of training rows of the first step
-FINALISTS = 3  # least number of candidates in a step, if the budget allows
+FIRST = 3  # candidates that are always compared
+SMALLEST = 8  # the smallest trials have one of this many rows, and at least MIN_ROWS
+MIN_ROWS = 500
 GROUPS = 20  # groups of held-out rows
 GROUP_ROWS = 10  # least number of rows of a group
 HOPELESS = 2.0  # a candidate that is this many standard errors behind is not trained again
@@ -63,7 +68,8 @@ def tune(
     ----------
     data : Dataset
     budget : seconds of wall time, default=600
-        The first step is always done. The budget does not include training the best candidate on all rows.
+        The first candidates are always compared, on few rows if need be. The budget does not include training the best
+        candidate on all rows.
     methods : names of methods to choose among; all by default
     metric : a metric of `longtail.metrics.evaluate`, or the mean of several, separated by commas
         The default is "P@1,P@3,P@5".
@@ -78,35 +84,22 @@ def tune(
     metric = ",".join(f"P@{k}" for k in KS if k <= data.n_labels) if metric is None else metric
     folds = split.folds(data.Y, min(max(FOLDS, math.ceil(data.n_samples / MAX_HELD_OUT)), data.n_samples), random_state)
     search = _Search(data, folds, metric, n_jobs, random_state, TrialFile.open(state, data, metric, random_state))
-    return search.run(candidates(methods, data.X), budget, progress or (lambda share, name: None))
+    return search.run(candidates(methods), budget, progress or (lambda share, name: None))
 
 
-def affordable_candidates(n_candidates: int, n_rows: int, budget: float, seconds_per_row: float) -> int:
-    """Return how many candidates a search within the budget can start with, if all take as long as the first."""
-    while n_candidates > INCUMBENTS:
-        left, rows = n_candidates, 0
-        for size in step_sizes(n_candidates, n_rows):
-            rows += left * size
-            left = n_survivors(left)
-        if rows * seconds_per_row <= budget:
-            break
-        n_candidates -= 1
-    return n_candidates
+def halving_rows(n_candidates: int, least: int, n_rows: int) -> int:
+    """Return the number of rows of all trials of a successive halving that begins with `least` rows."""
+    total, size = 0, least
+    while n_candidates:
+        total += n_candidates * size
+        n_candidates = (n_candidates + 1) // 2 if size < n_rows else 0
+        size = next_size(n_candidates, size, n_rows)
+    return total
 
 
-def n_survivors(n_candidates: int) -> int:
-    """Return how many candidates continue after a step."""
-    return min(n_candidates, max(FINALISTS, (n_candidates + 1) // 2))
-
-
-def step_sizes(n_candidates: int, n_rows: int) -> list[int]:
-    """Return the number of training rows of every step. It doubles from step to step. The last step trains the
-    FINALISTS on all rows."""
-    sizes = [n_rows]
-    while n_candidates > FINALISTS and sizes[0] > 2 * MIN_ROWS:
-        sizes.insert(0, sizes[0] // 2)
-        n_candidates = n_survivors(n_candidates)
-    return sizes
+def next_size(n_candidates: int, size: int, n_rows: int) -> int:
+    """Return the number of rows of the next step of a successive halving. A single candidate gets all rows."""
+    return n_rows if n_candidates == 1 else min(2 * size, n_rows)
 
 
 class _Search:
@@ -122,98 +115,120 @@ class _Search:
         self.order = np.random.RandomState(random_state).permutation(data.n_samples)
         self.state = state
         self.trials: list[Trial] = []
+        self.n_first = 0
+        self.budget = 0.0
+        self.start = 0.0
+        self.report: Callable[[float, str], None] = lambda share, name: None
 
     @property
     def n_rows(self) -> int:
         """The number of rows that are not held out. Some folds have one row less."""
         return int((self.folds != 0).sum())
 
+    @property
+    def few_rows(self) -> int:
+        """The number of rows of the smallest trials."""
+        return min(max(self.n_rows // SMALLEST, MIN_ROWS), self.n_rows)
+
     def run(self, everything: list[Candidate], budget: float, report: Callable[[float, str], None]) -> Tuning:
         """Search within the budget."""
-        start = time.perf_counter()
-
-        def time_left() -> float:
-            return budget - (time.perf_counter() - start)
-
-        report(0.0, everything[0][0])
-        first = self.trial(*everything[0], step_sizes(len(everything), self.n_rows)[0])
-        self.trials.clear()  # this trial counts when its step comes; the step then finds it in the state
-        left = everything[: affordable_candidates(len(everything), self.n_rows, budget, first.seconds / first.n_rows)]
-        steps = step_sizes(len(left), self.n_rows)
-        n_stages = len(steps) + int(self.folds.max())
-
-        def stage(number: int, each: list[Candidate], n_rows: int, fold: int = 0) -> None:
-            for at, candidate in enumerate(each):
-                report((number + at / len(each)) / n_stages, " ".join([candidate[0], *map(str, candidate[1].items())]))
-                self.trial(*candidate, n_rows, fold)
-
-        for number, n_rows in enumerate(steps):
-            size = n_rows
-            if number:
-                left = self.survivors(left)
-                size, left = self.affordable(left, time_left(), n_rows)
-            stage(number, left, size)
-            if size < n_rows or not left:
-                break
-        else:
+        self.start, self.budget, self.report = time.perf_counter(), budget, report
+        others = self.compare_first(everything)
+        if self.trials[-1].n_rows == self.n_rows:
+            self.hold_out(1)
+            self.halve(others)
             for fold in range(1, int(self.folds.max()) + 1):
-                left = self.contenders(left)
-                if len(left) < 2 or sum(self.expected_seconds(each, self.n_rows) for each in left) > time_left():
+                if not self.hold_out(fold):
                     break
-                stage(len(steps) + fold - 1, left, self.n_rows, fold)
         report(1.0, "")
         return self.tuning()
 
+    def time_left(self) -> float:
+        return self.budget - (time.perf_counter() - self.start)
+
     def tuning(self) -> Tuning:
-        return Tuning(tuple(self.trials), self.metric, int((self.folds == 0).sum()))
+        return Tuning(tuple(self.trials), self.metric, int((self.folds == 0).sum()), self.n_first)
+
+    def compare_first(self, everything: list[Candidate]) -> list[Candidate]:
+        """Train the first candidates on as many rows as the budget allows, and return the others.
+
+        If the rows have different lengths, the first candidate decides whether all others scale them to length 1.
+        """
+        scales = not equal_lengths(self.data.X)
+        first = everything[:FIRST]
+        self.n_first = len(first) + scales
+        sample = self.trial(*first[0], self.few_rows)
+        cost = self.n_first * sample.seconds * self.n_rows / sample.n_rows
+        share = 1.0 if cost <= self.time_left() else max(self.time_left(), 0.0) / cost
+        n_rows = max(int(share * self.n_rows), self.few_rows)
+        plain = self.trial(*first[0], n_rows)
+        if scales:
+            scaled = [(method, {**params, "normalize": True}) for method, params in everything]
+            everything = scaled if self.trial(*scaled[0], n_rows).score > plain.score else everything
+        for candidate in everything[1:FIRST]:
+            self.trial(*candidate, n_rows)
+        return everything[FIRST:]
+
+    def halve(self, left: list[Candidate]) -> None:
+        """Train as many of these candidates as the time allows on few rows, and the better ones on more rows."""
+        n_rows = self.few_rows
+        first = self.trials[0].method, self.trials[0].params
+        while left and self.seconds(first, halving_rows(len(left), n_rows, self.n_rows)) > self.time_left():
+            left = left[:-1]
+        while left:
+            done = [self.trial(*each, n_rows) for each in left if self.seconds(each, n_rows) <= self.time_left()]
+            better = sorted(done, key=lambda trial: -trial.score)[: (len(done) + 1) // 2]
+            left = [(trial.method, trial.params) for trial in better] if n_rows < self.n_rows else []
+            n_rows = next_size(len(left), n_rows, self.n_rows)
+
+    def hold_out(self, fold: int) -> bool:
+        """Train the candidates that may still win with another fold held out, or those of them that time allows."""
+        left = self.contenders() if fold <= self.folds.max() else []
+        new = [each for each in left if find(self.trials, *each, self.n_rows, fold) is None]
+        while new and sum(self.seconds(each, self.n_rows) for each in new) > self.time_left():
+            left.remove(new.pop())
+        if len(left) < 2:
+            return False
+        for candidate in left:
+            self.trial(*candidate, self.n_rows, fold)
+        return True
 
     def trial(self, method: str, params: dict[str, Any], n_rows: int, fold: int = 0) -> Trial:
-        done = self.state.find(method, params, n_rows, fold)
+        """Train and score a candidate, unless this has been done."""
+        done = find(self.trials, method, params, n_rows, fold)
         if done is None:
-            start = time.perf_counter()
-            rows = self.order[self.folds[self.order] != fold][:n_rows]
-            test = self.data.select(np.flatnonzero(self.folds == fold))
-            clf = METHODS[method](**params, n_jobs=self.n_jobs).fit(self.data.select(np.sort(rows)))
-            top = clf.predict_topk(test.X, min(max(KS), test.n_labels))
-            score, groups = compared(test.Y, top, self.metric)
-            done = Trial(method, params, n_rows, score, time.perf_counter() - start, fold, groups)
-            self.state.add(done)
-        self.trials.append(done)
+            done = self.state.find(method, params, n_rows, fold)
+            if done is None:
+                share = 1 - self.time_left() / self.budget if self.budget > 0 else 1.0
+                self.report(min(share, 1.0), " ".join([method, *map(str, params.items())]))
+                done = self.train(method, params, n_rows, fold)
+                self.state.add(done)
+            self.trials.append(done)
         return done
 
-    def survivors(self, left: list[Candidate]) -> list[Candidate]:
-        """Return the candidates of the next step: the first ones, then the best of the others."""
-        last = {trial.name: trial for trial in self.trials[-len(left) :]}
-        others = sorted(list(last.values())[INCUMBENTS:], key=lambda trial: -trial.score)
-        kept = [*list(last.values())[:INCUMBENTS], *others][: n_survivors(len(left))]
-        return [(trial.method, trial.params) for trial in kept]
+    def train(self, method: str, params: dict[str, Any], n_rows: int, fold: int) -> Trial:
+        start = time.perf_counter()
+        rows = self.order[self.folds[self.order] != fold][:n_rows]
+        test = self.data.select(np.flatnonzero(self.folds == fold))
+        clf = METHODS[method](**params, n_jobs=self.n_jobs).fit(self.data.select(np.sort(rows)))
+        top = clf.predict_topk(test.X, min(max(KS), test.n_labels))
+        score, groups = compared(test.Y, top, self.metric)
+        return Trial(method, params, n_rows, score, time.perf_counter() - start, fold, groups)
 
-    def contenders(self, left: list[Candidate]) -> list[Candidate]:
-        """Return the candidates that may still win."""
-        finals = self.tuning().finals
-        best = finals[self.tuning().best.name]
-        found = []
-        for trials in finals.values():
-            gain, error = difference(trials, best)
-            if gain > -HOPELESS * error or trials is best:
-                found.append((trials[0].method, trials[0].params))
-        return [each for each in left if each in found]
+    def contenders(self) -> list[Candidate]:
+        """Return the candidates that may still win, best first."""
+        tuning = self.tuning()
+        best = tuning.finals[tuning.best.name]
+        gains = {name: difference(trials, best) for name, trials in tuning.finals.items()}
+        order = sorted(gains, key=lambda name: (name != tuning.best.name, -gains[name][0]))
+        left = [name for name in order if name == tuning.best.name or gains[name][0] > -HOPELESS * gains[name][1]]
+        return [(trial.method, trial.params) for trial in (tuning.finals[name][0] for name in left)]
 
-    def expected_seconds(self, candidate: Candidate, n_rows: int) -> float:
-        """Return the time of the candidate's last trial, scaled to this number of rows."""
-        mine = [each for each in self.trials if (each.method, each.params) == candidate]
-        return mine[-1].seconds * n_rows / mine[-1].n_rows
-
-    def affordable(self, left: list[Candidate], seconds: float, n_rows: int) -> tuple[int, list[Candidate]]:
-        """Return a step within the budget: fewer candidates if the time is short, then fewer rows, but more than
-        before. It has no candidates if even that takes too long."""
-        while len(left) > INCUMBENTS and sum(self.expected_seconds(each, n_rows) for each in left) > seconds:
-            left = left[:-1]
-        cost = sum(self.expected_seconds(each, n_rows) for each in left)
-        if cost <= seconds:
-            return n_rows, left
-        size = int(n_rows * max(seconds, 0) / max(cost, 1e-9))
-        return (size, left) if size > self.trials[-1].n_rows else (n_rows, [])
+    def seconds(self, candidate: Candidate, n_rows: int) -> float:
+        """Return the expected time of a trial, from the last one of this candidate or else of the first candidate."""
+        mine = [trial for trial in self.trials if (trial.method, trial.params) == candidate]
+        last = (mine or [trial for trial in self.trials if trial.name == self.trials[0].name])[-1]
+        return last.seconds * n_rows / last.n_rows
 
 
 def compared(Y: sp.csr_array, top: Any, metric: str) -> tuple[float, list[float]]:

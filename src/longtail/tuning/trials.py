@@ -20,8 +20,6 @@ from longtail.hybrid import as_csr
 from longtail.methods import METHODS, ExtremeClassifier
 from longtail.metrics.table import align
 
-INCUMBENTS = 2  # the first candidates; others must be clearly better to win
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -56,11 +54,13 @@ class Tuning:
     trials : the trials, in the order in which they were made
     metric : the name of the score
     n_held_out : number of rows of a fold, on which the score was measured
+    n_first : number of candidates that are preferred; they are the first in `trials`
     """
 
     trials: tuple[Trial, ...]
     metric: str
     n_held_out: int
+    n_first: int
 
     @property
     def finals(self) -> dict[str, list[Trial]]:
@@ -74,9 +74,9 @@ class Tuning:
 
     @property
     def best(self) -> Trial:
-        """The winner: the better of the first two candidates, unless another one is better by more than a standard
-        error of the difference. Only candidates that were trained on the most rows are compared."""
-        preferred = list(dict.fromkeys(trial.name for trial in self.trials))[:INCUMBENTS]
+        """The winner: the best of the first candidates, unless another one is better by more than a standard error of
+        the difference. Only candidates that were trained on the most rows are compared."""
+        preferred = list(dict.fromkeys(trial.name for trial in self.trials))[: self.n_first]
         finals = list(self.finals.values())
         winner = finals[0]
         for challenger in finals[1:]:
@@ -172,14 +172,19 @@ class TrialFile:
         return cls(target, key, trials)
 
     def find(self, method: str, params: dict[str, Any], n_rows: int, fold: int) -> Trial | None:
-        wanted = (method, params, n_rows, fold)
-        return next((t for t in self.trials if (t.method, t.params, t.n_rows, t.fold) == wanted), None)
+        return find(self.trials, method, params, n_rows, fold)
 
     def add(self, trial: Trial) -> None:
         self.trials.append(trial)
         if self.path is not None:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(replace(trial, seconds=round(trial.seconds, 3)))) + "\n")
+
+
+def find(trials: Sequence[Trial], method: str, params: dict[str, Any], n_rows: int, fold: int) -> Trial | None:
+    """Return the trial of a candidate with this number of rows and this fold held out."""
+    wanted = (method, params, n_rows, fold)
+    return next((t for t in trials if (t.method, t.params, t.n_rows, t.fold) == wanted), None)
 
 
 def short(value: Any) -> str:
