@@ -17,7 +17,15 @@ from longtail.errors import InputError, ModelError
 from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
-from longtail.methods.calibrating import Solve, all_fits, counts_of, n_candidates, part_of, rows_to_hold_out
+from longtail.methods.calibrating import (
+    Solve,
+    all_fits,
+    counts_of,
+    in_proportion,
+    n_candidates,
+    part_of,
+    rows_to_hold_out,
+)
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.methods.updating import Change
@@ -154,11 +162,11 @@ class Ensemble(ExtremeClassifier):
             calibrator = fits.calibrator(Y)
             first.append(
                 [
-                    _finished(model, member, replace(calibrator, counts=counts_of(Y[~mask])))
+                    _finished(model, member, replace(calibrator, counts=in_proportion(counts_of(Y[~mask]), mask)))
                     for model, mask in zip(fits.models, masks, strict=True)
                 ]
             )
-            finals.append(_finished(fits.final.model, member, calibrator))
+            finals.append(_finished(fits.final.model, member, fits.scale.applied(calibrator)))
             records.append(fits.final.record)
 
         def held_out(depth: int) -> tuple[np.ndarray, np.ndarray]:

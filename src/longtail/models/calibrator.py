@@ -83,17 +83,12 @@ class Calibrator:
         """Whether labels have the same order by probability as by score."""
         return self.coefficients.frequency == 0
 
-    def margins(self, scores: np.ndarray) -> np.ndarray:
-        """s of (1), in float64."""
-        margins = np.asarray(scores, np.float64)
-        return np.log(np.maximum(margins, SMALLEST_SCORE)) if self.log_scores else margins
-
     def probabilities(self, labels: np.ndarray, scores: np.ndarray, ranks: np.ndarray | None = None) -> np.ndarray:
         """The probability of each label of each row: float32 of shape (rows, labels).
 
         If `ranks` is not given, the labels of every row must be sorted by score, best first. They have ranks 1, 2, ...
         """
-        s = self.margins(scores)
+        s = margins_of(scores, self.log_scores)
         if ranks is None:
             ranks = np.arange(1, s.shape[1] + 1)
         c = self.coefficients
@@ -112,3 +107,9 @@ class Calibrator:
             return TopK(top.labels, top.scores, probabilities)
         order = np.argsort(-probabilities, axis=1, kind="stable")
         return TopK(*(np.take_along_axis(part, order, axis=1) for part in (top.labels, top.scores, probabilities)))
+
+
+def margins_of(scores: np.ndarray, log_scores: bool) -> np.ndarray:
+    """s of (1), in float64."""
+    margins = np.asarray(scores, np.float64)
+    return np.log(np.maximum(margins, SMALLEST_SCORE)) if log_scores else margins

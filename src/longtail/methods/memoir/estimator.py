@@ -142,6 +142,7 @@ class Memoir(ExtremeClassifier):
 
     method = "memoir"
     takes_hybrid = True
+    fixed_scale = False
 
     def __init__(
         self,
