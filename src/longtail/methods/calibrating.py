@@ -161,7 +161,10 @@ def all_fits(
             alphas = joined_alphas(alphas, used, held, top, counts > 0)
     step = part_of(progress, n_steps - 1, n_steps)
     final = solve(estimator, X, Y, step, f"{prefix}all", Extras(alphas=alphas))
-    scale = Scale() if estimator.fixed_scale else common_scale(final.model, models, X, Y, masks, estimator.n_jobs)
+    scale = Scale()
+    if estimator.matches_scale:
+        between = common_scale(final.model, models, X, Y, masks, estimator.n_jobs)
+        scale = between.weakened(estimator.matches_scale)
     return Fits(final, models, parts, scale)
 
 

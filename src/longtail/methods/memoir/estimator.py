@@ -142,7 +142,7 @@ class Memoir(ExtremeClassifier):
 
     method = "memoir"
     takes_hybrid = True
-    fixed_scale = False
+    matches_scale = 1.0
 
     def __init__(
         self,
