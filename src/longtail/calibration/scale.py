@@ -10,16 +10,9 @@ With their mean m and standard deviation q for the model of all rows, and m' and
 
 is the margin that the others would give where the model of all rows gives s.
 
-A model of more rows is also more often right, so a part of the difference is deserved. A method says which share of it
-is removed (`ExtremeClassifier.matches_scale`): all of it for `PDSparse` and `Memoir`, half of it for `OneVsAll`, and
-nothing for `Mach`, whose scores are probabilities. These shares had the lowest ECE@5 on rows that neither model knew:
-a fifth of the training rows of bibtex, delicious, debian-tags and tib-gnd-en-papers. The means over the four were
-
-    share removed      0        0.5      1
-    OneVsAll           0.0193   0.0185   0.0220
-    PDSparse           0.0241   0.0193   0.0191
-    Memoir             0.0247   0.0200   0.0190
-    Mach               0.0180   0.0213   0.0243
+A model of more rows is also more often right, so higher margins may be justified. `ExtremeClassifier.matches_scale` says
+which share of the difference is removed: all of it for `PDSparse` and `Memoir`, half of it for `OneVsAll`, and nothing
+for `Mach`, whose scores are probabilities. docs/guides/probabilities.md has the figures behind this choice.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ A method that chooses parameters does so in a fit of its own, on the rows of the
 choices (`ExtremeClassifier._after`): fits that choose differently have scores on different scales. The dual solver of
 `OneVsAll` begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py), with the rows
 that were held out there in the working sets of the labels that score high on them. A method may be less precise in the
-fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration.
+fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration. Where scores of the fit
+on all rows are on another scale all the same, the calibrator is adjusted to it (calibration/scale.py).
 """
 
 from __future__ import annotations
