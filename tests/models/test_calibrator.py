@@ -104,6 +104,17 @@ def test_equal_probabilities_rank_by_score():
     np.testing.assert_allclose(top.probabilities, 0.3)
 
 
+def test_labels_with_the_same_share_of_more_rows_keep_their_probabilities():
+    counts = np.array([1000, 2000, 3000, 4000, 5000, 6000])
+    before = calibrator(seed=4, counts=counts, n_samples=9000)
+    after = before.with_counts(3 * counts, 27_000)
+    scores = np.random.default_rng(0).normal(size=(5, 6))
+    labels = np.tile(np.arange(6), (5, 1))
+    np.testing.assert_allclose(after.probabilities(labels, scores), before.probabilities(labels, scores), atol=1e-3)
+    assert after.counts[0] == 3000
+    assert after.n_samples == 27_000
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

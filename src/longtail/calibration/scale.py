@@ -10,9 +10,9 @@ With their mean m and standard deviation q for the model of all rows, and m' and
 
 is the margin that the others would give where the model of all rows gives s.
 
-A model of more rows is also more often right, so higher margins may be justified. `ExtremeClassifier.matches_scale` says
-which share of the difference is removed: all of it for `PDSparse` and `Memoir`, half of it for `OneVsAll`, and nothing
-for `Mach`, whose scores are probabilities. docs/guides/probabilities.md has the figures behind this choice.
+A model of more rows is also more often right, so higher margins can be justified. `ExtremeClassifier.matches_scale`
+says which share of the difference is removed: all of it for `PDSparse` and `Memoir`, half of it for `OneVsAll`, and
+nothing for `Mach`, whose scores are probabilities. docs/guides/probabilities.md has the figures behind this choice.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ not if the score of one label rises while the others stay. `longtail.calibration
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -96,6 +96,14 @@ class Calibrator:
         if c.frequency:
             z += c.frequency * np.log1p(self.counts[labels])
         return np.asarray(np.interp(z, self.knots, self.values), np.float32)
+
+    def with_counts(self, counts: np.ndarray, n_samples: int) -> Calibrator:
+        """Return the calibrator after the training rows have changed. A label that has the same share of them keeps its
+        probability, but for the 1 in log(1 + n)."""
+        c = self.coefficients
+        shift = c.frequency * np.log(max(n_samples, 1) / max(self.n_samples, 1))
+        changed = c._replace(intercept=float(c.intercept - shift))
+        return replace(self, coefficients=changed, counts=counts, n_samples=n_samples)
 
     def rank(self, top: TopK) -> TopK:
         """Return the labels of `top` with their probabilities, sorted by probability.
