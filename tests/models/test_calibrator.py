@@ -30,6 +30,7 @@ def calibrator(n_labels: int = 6, *, seed: int = 0, **fields) -> Calibrator:
         n_samples=100,
         log_scores=False,
         depth=4,
+        rank_offset=rng.uniform(0, 3),
     )
     return replace(made, **fields)
 
@@ -37,7 +38,8 @@ def calibrator(n_labels: int = 6, *, seed: int = 0, **fields) -> Calibrator:
 def slow_probability(c: Calibrator, label: int, score: float, rank: int, best: float) -> float:
     s, t = (math.log(max(v, 1e-30)) if c.log_scores else v for v in (score, best))
     k = c.coefficients
-    z = k.intercept + k.margin * s + k.frequency * math.log(1 + c.counts[label]) + k.rank * math.log(rank) + k.best * t
+    z = k.intercept + k.margin * s + k.frequency * math.log(1 + c.counts[label]) + k.best * t
+    z += k.rank * math.log(rank + c.rank_offset)
     points = list(zip(c.knots, c.values, strict=True))
     if z <= points[0][0]:
         return points[0][1]
@@ -129,6 +131,8 @@ def test_labels_with_the_same_share_of_more_rows_keep_their_probabilities():
         ({"counts": np.array([-1] * 6)}, "training rows"),
         ({"counts": np.array([101] * 6)}, "training rows"),
         ({"depth": 0}, "depth 0"),
+        ({"rank_offset": -1.0}, "rank offset -1.0"),
+        ({"rank_offset": math.nan}, "rank offset nan"),
     ],
 )
 def test_what_a_calibrator_refuses(fields, message):

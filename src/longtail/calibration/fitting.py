@@ -21,6 +21,7 @@ WEAK_PENALTY = 100.0  # C of the logistic regression, on standardised features
 N_BEST = 5  # labels of a row with weight 1
 OTHERS = 0.1  # weight of the other candidates
 KS = (1, 3, 5)  # the values of k for which the frequency must raise P@k
+RANK_OFFSET = 2.0  # q of (1)
 CLEARLY = 2.0  # by more than this number of standard errors
 
 
@@ -30,12 +31,13 @@ def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log
     The calibrator is for a model that was trained on `n_samples` rows. `counts` is the number of these rows for every
     label.
     """
-    columns = _columns(held_out, log_scores)
+    columns = _columns(held_out, log_scores, RANK_OFFSET)
 
     def fitted(names: tuple[str, ...]) -> Calibrator:
         coefficients = _coefficients(columns, held_out.hit, names)
         knots, values = _rising(_predictor(coefficients, columns), held_out.hit)
-        return Calibrator(coefficients, knots, values, counts, n_samples, log_scores, held_out.hit.shape[1])
+        depth = held_out.hit.shape[1]
+        return Calibrator(coefficients, knots, values, counts, n_samples, log_scores, depth, RANK_OFFSET)
 
     calibrator = fitted(FEATURES)
     if calibrator.coefficients.frequency:
@@ -48,17 +50,18 @@ def fit_calibrator(held_out: HeldOut, counts: np.ndarray, n_samples: int, *, log
 def calibrated(held_out: HeldOut, calibrator: Calibrator) -> HeldOut:
     """Return the held-out labels with their probabilities, sorted by probability. Frequencies are counted in the
     training rows."""
-    return held_out.with_probabilities(_probabilities(calibrator, _columns(held_out, calibrator.log_scores)))
+    columns = _columns(held_out, calibrator.log_scores, calibrator.rank_offset)
+    return held_out.with_probabilities(_probabilities(calibrator, columns))
 
 
-def _columns(held_out: HeldOut, log_scores: bool) -> dict[str, np.ndarray]:
+def _columns(held_out: HeldOut, log_scores: bool, rank_offset: float) -> dict[str, np.ndarray]:
     """The variables of (1), each of shape (rows, k)."""
     s = margins_of(held_out.top.scores, log_scores)
     ranks = np.arange(1, s.shape[1] + 1)
     return {
         "margin": s,
         "frequency": np.log1p(held_out.frequency),
-        "rank": np.broadcast_to(np.log(ranks), s.shape),
+        "rank": np.broadcast_to(np.log(ranks + rank_offset), s.shape),
         "best": np.broadcast_to(s[:, :1], s.shape),
     }
 

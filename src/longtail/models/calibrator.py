@@ -3,11 +3,11 @@
 A score says little by itself: its scale differs between methods, between rows, and between frequent and rare labels.
 The calibrator uses the score of a label together with its place in the row,
 
-    z = a + b s + c log(1 + n) + d log r + e t                                                                      (1)
+    z = a + b s + c log(1 + n) + d log(r + q) + e t                                                                 (1)
 
     s   the margin: the score, or its logarithm where scores are probabilities
     n   number of training rows of the label
-    r   rank of the label in the row by score, from 1
+    r   rank of the label in the row by score, from 1; q >= 0 says how much the first ranks differ from each other
     t   the margin of the row's best label
 
 and p(z), a rising piecewise linear function, gives the probability that the label is right. With b >= 0, d <= 0 and
@@ -48,6 +48,7 @@ class Calibrator:
     n_samples : number of training rows
     log_scores : whether the margin is the logarithm of the score
     depth : number of candidates per row: the labels with the best scores, which are then ranked by probability
+    rank_offset : q of (1); 0 in models of earlier versions
     """
 
     coefficients: Coefficients
@@ -57,6 +58,7 @@ class Calibrator:
     n_samples: int
     log_scores: bool
     depth: int
+    rank_offset: float = 0.0
 
     def __post_init__(self) -> None:
         fault = self._fault()
@@ -76,6 +78,8 @@ class Calibrator:
             return "the values are not rising probabilities"
         if (self.counts < 0).any() or self.counts.max(initial=0) > self.n_samples:
             return f"a label cannot have fewer than 0 or more than all {self.n_samples} training rows"
+        if not 0 <= self.rank_offset < np.inf:
+            return f"the rank offset {self.rank_offset} is not a number from 0"
         return None if self.depth >= 1 else f"depth {self.depth} is not a whole number from 1"
 
     @property
@@ -92,7 +96,8 @@ class Calibrator:
         if ranks is None:
             ranks = np.arange(1, s.shape[1] + 1)
         c = self.coefficients
-        z = c.intercept + c.margin * s + c.rank * np.log(ranks) + c.best * s.max(axis=1, keepdims=True, initial=-np.inf)
+        z = c.intercept + c.margin * s + c.rank * np.log(ranks + self.rank_offset)
+        z += c.best * s.max(axis=1, keepdims=True, initial=-np.inf)
         if c.frequency:
             z += c.frequency * np.log1p(self.counts[labels])
         return np.asarray(np.interp(z, self.knots, self.values), np.float32)
