@@ -14,9 +14,7 @@ from longtail.models import Calibrator, Model, Rules, Thresholds
 from longtail.models.calibrator import Coefficients
 from longtail.store.meta import member
 
-OFFSET_RANK = (
-    "offset_rank"  # name of the coefficient `rank` if there is a rank offset, so that earlier versions refuse it
-)
+OFFSET_RANK = "offset_rank"  # the coefficient `rank` beside a rank offset; earlier versions refuse this name
 MAX_DEPTH = 2**31 - 1  # largest number of candidates per row
 
 
