@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.calibration import HeldOut, calibrated, fit_calibrator
+from longtail.calibration.fitting import _clearly_better
 from longtail.matrix import indicator
 from longtail.topk import TopK
 
@@ -86,6 +87,31 @@ def test_a_frequency_that_lowers_precision_is_not_used():
     first[:, 0] = True  # the best score is always right, so no other order can be better
     noisy = HeldOut(held_out.top, first, held_out.frequency, held_out.positives)
     assert fit_calibrator(noisy, counts, 1000, log_scores=False).keeps_order
+
+
+def test_a_frequency_needs_a_gain_that_is_more_than_chance():
+    before = np.zeros((100, 5), bool)
+    better = before.copy()
+    better[:3] = True  # 3 rows of 100 gain: 1.7 standard errors
+    assert not _clearly_better(better, before)
+    better[:10] = True
+    assert _clearly_better(better, before)
+    better[:, 0] = before[:, 0]  # P@1 is as before
+    assert not _clearly_better(better, before)
+    assert not _clearly_better(before, before)
+
+
+def test_the_best_labels_weigh_more_than_the_others():
+    """The first five are less often right than others with their scores, which (1) cannot say."""
+    rng = np.random.default_rng(0)
+    n, k = 2000, 40
+    scores = -np.sort(-rng.normal(size=(n, k)), axis=1).astype(np.float32)
+    hit = rng.random((n, k)) < 1 / (1 + np.exp((np.arange(k) < 5) - scores))
+    held_out = HeldOut(TopK(np.tile(np.arange(k), (n, 1)), scores), hit, np.full((n, k), 7), hit.sum(axis=0))
+    found = calibrated(held_out, fit_calibrator(held_out, np.full(k, 7), 5000, log_scores=False))
+    errors = found.top.probabilities - found.hit
+    assert abs(errors[:, :5].mean()) < 0.03  # 0.05 if all had the same weight
+    assert abs(errors.mean()) < 0.03
 
 
 def test_scores_that_are_probabilities_are_taken_as_logarithms():

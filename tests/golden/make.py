@@ -24,6 +24,7 @@ ESTIMATORS = {
     "linear-1": lt.OneVsAll(C=10),
     "hashed-1": lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40),
     "calibrated-1": lt.OneVsAll(C=10, calibrate="held-out:fraction=0.3"),
+    "calibrated-2": lt.OneVsAll(C=10, calibrate="held-out:fraction=0.3"),  # with a rank offset
     "ensemble-1": lt.Ensemble([lt.OneVsAll(C=10), lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40)]),
     "sharded-1": lt.OneVsAll(C=10),
     "hybrid-1": lt.OneVsAll(C=10),

@@ -108,6 +108,42 @@ def test_held_out_rows_join_the_working_sets_of_labels_that_score_high_on_them()
     assert [sorted(each) for each in held] == [[1, 2, 4], [1], []]
 
 
+def test_counts_are_in_proportion_to_all_rows():
+    mask = np.arange(100) < 20
+    np.testing.assert_array_equal(calibrating.in_proportion(np.array([0, 1, 8, 80]), mask), [0, 1, 10, 100])
+
+
+def test_models_whose_scores_are_twice_as_large_are_matched():
+    """Rows and labels are those of a fit; the final model has 2 W - 1 for W."""
+    X, y = data()
+    clf = lt.OneVsAll(n_jobs=1, bias=1.0).fit(X, y)
+    W = clf.model_.W.tolil()
+    W *= 2
+    W[:, -1] = W[:, -1].toarray() - 1
+    double = replace(clf.model_, W=sp.csr_array(W, dtype=np.float32))
+    masks = [np.arange(300) % 3 == number for number in range(3)]
+    found = calibrating.common_scale(double, [clf.model_] * 3, X, clf._truth(y, 300), masks, 1)
+    np.testing.assert_allclose(found, (0.5, 0.5), rtol=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_calibrator_is_on_the_scale_of_the_final_model(method, monkeypatch):
+    found = {}
+    all_fits = calibrating.all_fits
+
+    def keep(*args, **kwargs):
+        found["fits"] = all_fits(*args, **kwargs)
+        return found["fits"]
+
+    monkeypatch.setattr(calibrating, "all_fits", keep)
+    X, y = data()
+    clf = METHODS[method](**FAST[method], calibrate="held-out", n_jobs=1).fit(X, y)
+    fits = found["fits"]
+    assert (fits.scale == (0.0, 1.0)) == (METHODS[method].matches_scale == 0)
+    fitted = fits.calibrator(clf._truth(y, 300)).coefficients
+    assert clf.model_.calibrator.coefficients.margin == pytest.approx(fits.scale.slope * fitted.margin)
+
+
 def test_without_calibration_nothing_changes():
     X, y = data()
     clf = lt.OneVsAll(n_jobs=1).fit(X, y)

@@ -30,6 +30,7 @@ def calibrator(n_labels: int = 6, *, seed: int = 0, **fields) -> Calibrator:
         n_samples=100,
         log_scores=False,
         depth=4,
+        rank_offset=rng.uniform(0, 3),
     )
     return replace(made, **fields)
 
@@ -37,7 +38,8 @@ def calibrator(n_labels: int = 6, *, seed: int = 0, **fields) -> Calibrator:
 def slow_probability(c: Calibrator, label: int, score: float, rank: int, best: float) -> float:
     s, t = (math.log(max(v, 1e-30)) if c.log_scores else v for v in (score, best))
     k = c.coefficients
-    z = k.intercept + k.margin * s + k.frequency * math.log(1 + c.counts[label]) + k.rank * math.log(rank) + k.best * t
+    z = k.intercept + k.margin * s + k.frequency * math.log(1 + c.counts[label]) + k.best * t
+    z += k.rank * math.log(rank + c.rank_offset)
     points = list(zip(c.knots, c.values, strict=True))
     if z <= points[0][0]:
         return points[0][1]
@@ -104,6 +106,17 @@ def test_equal_probabilities_rank_by_score():
     np.testing.assert_allclose(top.probabilities, 0.3)
 
 
+def test_labels_with_the_same_share_of_more_rows_keep_their_probabilities():
+    counts = np.array([1000, 2000, 3000, 4000, 5000, 6000])
+    before = calibrator(seed=4, counts=counts, n_samples=9000)
+    after = before.with_counts(3 * counts, 27_000)
+    scores = np.random.default_rng(0).normal(size=(5, 6))
+    labels = np.tile(np.arange(6), (5, 1))
+    np.testing.assert_allclose(after.probabilities(labels, scores), before.probabilities(labels, scores), atol=1e-3)
+    assert after.counts[0] == 3000
+    assert after.n_samples == 27_000
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -118,6 +131,8 @@ def test_equal_probabilities_rank_by_score():
         ({"counts": np.array([-1] * 6)}, "training rows"),
         ({"counts": np.array([101] * 6)}, "training rows"),
         ({"depth": 0}, "depth 0"),
+        ({"rank_offset": -1.0}, "rank offset -1.0"),
+        ({"rank_offset": math.nan}, "rank offset nan"),
     ],
 )
 def test_what_a_calibrator_refuses(fields, message):

@@ -27,7 +27,7 @@ def calibrator(seed: int, log_scores: bool, frequency: float = 0.3) -> Calibrato
     knots = np.sort(rng.normal(scale=2, size=9))
     values = np.sort(rng.uniform(1e-7, 1, size=9))
     coefficients = Coefficients(rng.normal(), rng.uniform(0.5, 2), frequency, -rng.uniform(0, 1), -0.2)
-    return Calibrator(coefficients, knots, values, rng.integers(0, 50, L), 100, log_scores, 5)
+    return Calibrator(coefficients, knots, values, rng.integers(0, 50, L), 100, log_scores, 5, rng.uniform(0, 3))
 
 
 def linear(seed: int, **more: Any) -> LinearModel:

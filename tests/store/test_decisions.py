@@ -24,6 +24,7 @@ def calibrator(n_labels: int = 4) -> Calibrator:
         n_samples=50,
         log_scores=n_labels == 7,
         depth=3,
+        rank_offset=1.5,
     )
 
 
@@ -49,10 +50,21 @@ def test_everything_comes_back(tmp_path):
     for name in ("knots", "values", "counts"):
         np.testing.assert_array_equal(getattr(found.calibrator, name), getattr(wanted.calibrator, name))
     assert (found.calibrator.n_samples, found.calibrator.log_scores, found.calibrator.depth) == (50, False, 3)
+    assert found.calibrator.rank_offset == 1.5
     np.testing.assert_array_equal(found.thresholds.limits, wanted.thresholds.limits)
     assert (found.thresholds.target, found.thresholds.depth) == ("macro-f1:by=label", 3)
     assert (found.thresholds.per_row, found.thresholds.figures) == (None, {"f1": 0.5})
     np.testing.assert_array_equal(found.rules.offsets, wanted.rules.offsets)
+
+
+def test_a_calibrator_of_an_earlier_version_has_no_rank_offset(tmp_path):
+    forgery = Forgery(save(tmp_path, decided()))
+    coefficients = forgery.meta["calibrator"]["coefficients"]
+    coefficients["rank"] = coefficients.pop("offset_rank")
+    del forgery.meta["calibrator"]["rank_offset"]
+    forgery.seal()
+    found = read_model(tmp_path)[0].calibrator
+    assert (found.rank_offset, found.coefficients) == (0.0, calibrator().coefficients)
 
 
 def test_one_threshold_and_a_number_per_row(tmp_path):
@@ -86,9 +98,18 @@ def test_an_ensemble_comes_back(tmp_path):
 
 DAMAGE = {
     "coefficient of the wrong sign": (lambda f: f.meta["calibrator"]["coefficients"].update(margin=-1.0), "rise"),
-    "coefficient missing": (lambda f: f.meta["calibrator"]["coefficients"].pop("rank"), "'rank' is missing"),
-    "coefficient a string": (lambda f: f.meta["calibrator"]["coefficients"].update(rank="x"), "'rank' is missing"),
-    "coefficient true": (lambda f: f.meta["calibrator"]["coefficients"].update(rank=True), "'rank' is missing"),
+    "coefficient missing": (
+        lambda f: f.meta["calibrator"]["coefficients"].pop("offset_rank"),
+        "'offset_rank' is missing",
+    ),
+    "coefficient a string": (
+        lambda f: f.meta["calibrator"]["coefficients"].update(offset_rank="x"),
+        "'offset_rank' is missing",
+    ),
+    "coefficient true": (
+        lambda f: f.meta["calibrator"]["coefficients"].update(offset_rank=True),
+        "'offset_rank' is missing",
+    ),
     "coefficient huge": (
         lambda f: f.meta["calibrator"]["coefficients"].update(margin=10**400),
         "'margin' is missing or of the wrong type",
@@ -101,6 +122,8 @@ DAMAGE = {
     "counts too few": (lambda f: f.put("calibrator_counts", [1, 2], "<i8"), "2 numbers for 4 labels"),
     "counts negative": (lambda f: f.put("calibrator_counts", [1, 2, -3, 0], "<i8"), "training rows"),
     "counts gone": (lambda f: f.entries.pop("calibrator_counts"), "calibrator_counts"),
+    "rank offset a word": (lambda f: f.meta["calibrator"].update(rank_offset="x"), "'rank_offset' is missing"),
+    "rank offset negative": (lambda f: f.meta["calibrator"].update(rank_offset=-1.0), "rank offset"),
     "depth 0": (lambda f: f.meta["calibrator"].update(depth=0), "depth"),
     "depth huge": (lambda f: f.meta["calibrator"].update(depth=2**62), "depth"),
     "calibrator a list": (lambda f: f.meta.update(calibrator=[1]), "'calibrator' is of the wrong type"),

@@ -2,6 +2,7 @@
 
 from longtail.calibration.fitting import calibrated, fit_calibrator, rising
 from longtail.calibration.held_out import HeldOut
+from longtail.calibration.scale import Scale, wrong_margins
 from longtail.calibration.targets import TARGETS, choose
 
-__all__ = ["TARGETS", "HeldOut", "calibrated", "choose", "fit_calibrator", "rising"]
+__all__ = ["TARGETS", "HeldOut", "Scale", "calibrated", "choose", "fit_calibrator", "rising", "wrong_margins"]

@@ -18,7 +18,8 @@ class HeldOut:
 
     top : the best labels, by score, or by probability after calibration
     hit : which labels of `top` are right, of the same shape
-    frequency : number of training rows of every label of `top`, counted without the held-out rows
+    frequency : number of training rows of every label of `top`, counted without the held-out rows, but in proportion
+        to all rows: a fit on 80 rows of 100 with 8 rows of a label counts as 10
     positives : number of held-out rows of every label, of shape (n_labels,); it includes labels that `top` missed
     """
 

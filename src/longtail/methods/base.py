@@ -63,6 +63,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_problem` accepts a dense X
     chooses: ClassVar[bool] = False  # whether a fit chooses parameters; `_after` keeps them
+    matches_scale: ClassVar[float] = 0.0  # how far calibration matches the scales of fits (calibration/scale.py)
     takes_hybrid: ClassVar[bool] = False  # whether `_problem` accepts HybridRows; otherwise they become one matrix
     model_: Model
     training_: Training

@@ -9,7 +9,8 @@ A method that chooses parameters does so in a fit of its own, on the rows of the
 choices (`ExtremeClassifier._after`): fits that choose differently have scores on different scales. The dual solver of
 `OneVsAll` begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py), with the rows
 that were held out there in the working sets of the labels that score high on them. A method may be less precise in the
-fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration.
+fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration. Where scores of the fit
+on all rows are on another scale all the same, the calibrator is adjusted to it (calibration/scale.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.calibration import HeldOut, calibrated, choose, fit_calibrator
+from longtail.calibration import HeldOut, Scale, calibrated, choose, fit_calibrator, wrong_margins
 from longtail.data import split
 from longtail.errors import InputError
 from longtail.hybrid import model_rows
@@ -43,6 +44,7 @@ MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, s
 FEW_ROWS = 10_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 MAX_JOINED = 50  # most labels whose working sets a held-out row joins
+COMMON_ROWS = 2000  # rows on which the scales of models are compared
 NEGATIVE_MARGIN = -1.0  # a row without the label has a loss if it scores above this
 
 
@@ -95,14 +97,16 @@ class Fits:
     final : the fit on all rows
     models : the models of the fits without held-out rows
     parts : what these models predict for the rows that they do not know
+    scale : from margins of the fit on all rows to margins of these models
     """
 
     final: Solved
     models: list[Model]
     parts: list[HeldOut]
+    scale: Scale
 
     def calibrator(self, Y: sp.csr_array) -> Calibrator:
-        """Fit the calibrator of the final model."""
+        """Fit the calibrator of the models without held-out rows. `scale` makes it that of the final model."""
         found = HeldOut.joined(self.parts)
         return fit_calibrator(found, counts_of(Y), Y.shape[0], log_scores=self.final.model.log_scores)
 
@@ -116,7 +120,8 @@ def fit(
     calibrator = fits.calibrator(Y)
     found = calibrated(HeldOut.joined(fits.parts), calibrator)
     thresholds = choose("micro-f1", "micro-f1", {}, found, counts_of(Y))
-    model = replace(fits.final.model, calibrator=calibrator, thresholds=thresholds)  # type: ignore[type-var]
+    model = fits.final.model
+    model = replace(model, calibrator=fits.scale.applied(calibrator), thresholds=thresholds)  # type: ignore[type-var]
     return model, fits.final.record, found
 
 
@@ -150,12 +155,33 @@ def all_fits(
         model, _, alphas = solve(rougher, X[used], rest, step, f"{prefix}without-{number}", extras, used)
         keeps = alphas is not None and alphas.nnz > 0
         top = model.predict_topk(model_rows(X[held]), max(depth, MAX_JOINED * keeps), n_jobs=estimator.n_jobs)
-        parts.append(HeldOut.of(TopK(top.labels[:, :depth], top.scores[:, :depth]), Y[held], counts))
+        candidates = TopK(top.labels[:, :depth], top.scores[:, :depth])
+        parts.append(HeldOut.of(candidates, Y[held], in_proportion(counts, mask)))
         models.append(model)
         if alphas is not None:
             alphas = joined_alphas(alphas, used, held, top, counts > 0)
     step = part_of(progress, n_steps - 1, n_steps)
-    return Fits(solve(estimator, X, Y, step, f"{prefix}all", Extras(alphas=alphas)), models, parts)
+    final = solve(estimator, X, Y, step, f"{prefix}all", Extras(alphas=alphas))
+    scale = Scale()
+    if estimator.matches_scale:
+        between = common_scale(final.model, models, X, Y, masks, estimator.n_jobs)
+        scale = between.weakened(estimator.matches_scale)
+    return Fits(final, models, parts, scale)
+
+
+def common_scale(
+    final: Model, models: list[Model], X: Any, Y: sp.csr_array, masks: list[np.ndarray], n_jobs: int | None
+) -> Scale:
+    """Compare the margins of the final model with those of the models without held-out rows, on rows that both know."""
+    depth = n_candidates(Y)
+    margins: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+    for model, mask in zip(models, masks, strict=True):
+        used = np.flatnonzero(~mask)
+        some = used[:: math.ceil(len(used) * len(masks) / COMMON_ROWS)]
+        for each, found in zip((final, model), margins, strict=True):
+            top = each.predict_topk(model_rows(X[some]), depth, n_jobs=n_jobs)
+            found.append(wrong_margins(HeldOut.of(top, Y[some], counts_of(Y)), final.log_scores))
+    return Scale.between(*(np.concatenate(found) for found in margins))
 
 
 def joined_alphas(
@@ -181,6 +207,14 @@ def joined_alphas(
 def counts_of(Y: sp.csr_array) -> np.ndarray:
     """Return the number of rows of every label."""
     return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64)
+
+
+def in_proportion(counts: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return what the counts of the rows outside `mask` would be for all rows.
+
+    A calibrator uses the counts of all training rows. A frequent label is as frequent among fewer rows.
+    """
+    return np.asarray(np.rint(counts * (len(mask) / (~mask).sum())), np.int64)
 
 
 def part_of(progress: Progress, number: int, of: int) -> Progress:

@@ -17,7 +17,15 @@ from longtail.errors import InputError, ModelError
 from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
 from longtail.methods.base import ExtremeClassifier
-from longtail.methods.calibrating import Solve, all_fits, counts_of, n_candidates, part_of, rows_to_hold_out
+from longtail.methods.calibrating import (
+    Solve,
+    all_fits,
+    counts_of,
+    in_proportion,
+    n_candidates,
+    part_of,
+    rows_to_hold_out,
+)
 from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.methods.updating import Change
@@ -156,11 +164,11 @@ class Ensemble(ExtremeClassifier):
             calibrator = _logistic(fits.calibrator(Y))
             first.append(
                 [
-                    _finished(model, member, replace(calibrator, counts=counts_of(Y[~mask])))
+                    _finished(model, member, replace(calibrator, counts=in_proportion(counts_of(Y[~mask]), mask)))
                     for model, mask in zip(fits.models, masks, strict=True)
                 ]
             )
-            finals.append(_finished(fits.final.model, member, calibrator))
+            finals.append(_finished(fits.final.model, member, fits.scale.applied(calibrator)))
             records.append(fits.final.record)
 
         def held_out(depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -272,7 +280,7 @@ def _combined(
     found, candidates = logits(depth)
     weights, intercept = fit_weights(found, candidates, truth)
     top = ranked(found, candidates, weights, intercept, depth)
-    knots, values = rising(top.scores.ravel(), find_hits(truth, top).hit.ravel())
+    knots, values = rising(top.scores, find_hits(truth, top).hit)
     least = _precision(truth, top) - LOSS
     for fewer in SHORTER:
         if fewer < depth and _precision(truth, ranked(*logits(fewer), weights, intercept, fewer)) >= least:

@@ -285,7 +285,7 @@ class Updating:
         old, n_labels = self.model_, len(change.label_names)
         calibrator, thresholds = model.calibrator or old.calibrator, model.thresholds or old.thresholds
         if calibrator is not None:
-            calibrator = replace(calibrator, counts=counts_of(change.Y), n_samples=int(change.Y.shape[0]))
+            calibrator = calibrator.with_counts(counts_of(change.Y), int(change.Y.shape[0]))
         if thresholds is not None and thresholds.limits.ndim and len(thresholds.limits) < n_labels:
             usual = np.median(thresholds.limits[np.isfinite(thresholds.limits)])
             thresholds = replace(thresholds, limits=_widened(thresholds.limits, n_labels, usual))

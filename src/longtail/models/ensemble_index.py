@@ -34,6 +34,7 @@ class Weighed(NamedTuple):
     frequency: float
     rank: float
     best: float
+    rank_offset: float
     knots: np.ndarray
     values: np.ndarray
     counts: np.ndarray
@@ -46,6 +47,7 @@ class Weighed(NamedTuple):
         assert c is not None
         return cls(
             **c.coefficients._asdict(),
+            rank_offset=float(c.rank_offset),
             knots=frozen(c.knots, np.float64),
             values=frozen(c.values, np.float64),
             counts=frozen(c.counts, np.int64),

@@ -83,7 +83,7 @@ def weigh(member, labels, scores, ranks, best, wanted, out):
             if wanted[i, c]:
                 z = member.intercept + member.margin * margin_of(scores[i, c], member.log_scores) + top
                 if member.rank != 0.0:
-                    z += member.rank * np.log(np.float64(ranks[i, c]))
+                    z += member.rank * np.log(ranks[i, c] + member.rank_offset)
                 if member.frequency != 0.0:
                     z += member.frequency * np.log1p(np.float64(member.counts[labels[i, c]]))
                 p = interpolate(z, member.knots, member.values)

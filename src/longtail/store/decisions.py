@@ -14,6 +14,7 @@ from longtail.models import Calibrator, Model, Rules, Thresholds
 from longtail.models.calibrator import Coefficients
 from longtail.store.meta import member
 
+OFFSET_RANK = "offset_rank"  # the coefficient `rank` beside a rank offset; earlier versions refuse this name
 MAX_DEPTH = 2**31 - 1  # largest number of candidates per row
 
 
@@ -27,10 +28,11 @@ def to_arrays(model: Model) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays["calibrator_values"] = model.calibrator.values.astype(np.float64)
         arrays["calibrator_counts"] = model.calibrator.counts.astype(np.int64)
         meta["calibrator"] = {
-            "coefficients": dict(zip(Coefficients._fields, map(float, model.calibrator.coefficients), strict=True)),
+            "coefficients": dict(zip(_names(True), map(float, model.calibrator.coefficients), strict=True)),
             "n_samples": model.calibrator.n_samples,
             "log_scores": model.calibrator.log_scores,
             "depth": model.calibrator.depth,
+            "rank_offset": float(model.calibrator.rank_offset),
         }
     if model.thresholds is not None:
         arrays["threshold_limits"] = np.atleast_1d(model.thresholds.limits).astype(np.float64)
@@ -65,7 +67,8 @@ def from_arrays(
 
 def _calibrator(arrays: dict[str, np.ndarray], saved: dict[str, Any], n_labels: int, where: Path) -> Calibrator:
     given = member(saved, "coefficients", dict, where)
-    coefficients = Coefficients(*(member(given, name, float, where) for name in Coefficients._fields))
+    has_offset = "rank_offset" in saved
+    coefficients = Coefficients(*(member(given, name, float, where) for name in _names(has_offset)))
     counts = content.take(arrays, "calibrator_counts", "<i8", 1, where)
     if len(counts) != n_labels:
         raise ModelError(where, f"calibrator_counts has {len(counts)} numbers for {n_labels} labels")
@@ -77,7 +80,13 @@ def _calibrator(arrays: dict[str, np.ndarray], saved: dict[str, Any], n_labels: 
         member(saved, "n_samples", int, where),
         member(saved, "log_scores", bool, where),
         _depth(saved, "depth", where),
+        member(saved, "rank_offset", float, where) if has_offset else 0.0,
     )
+
+
+def _names(has_offset: bool) -> list[str]:
+    """The names of the coefficients in the folder."""
+    return [OFFSET_RANK if name == "rank" and has_offset else name for name in Coefficients._fields]
 
 
 def _thresholds(arrays: dict[str, np.ndarray], saved: dict[str, Any], n_labels: int, where: Path) -> Thresholds:

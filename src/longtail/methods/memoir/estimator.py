@@ -142,6 +142,7 @@ class Memoir(ExtremeClassifier):
 
     method = "memoir"
     takes_hybrid = True
+    matches_scale = 1.0
 
     def __init__(
         self,

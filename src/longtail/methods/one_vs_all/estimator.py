@@ -136,6 +136,7 @@ class OneVsAll(ExtremeClassifier):
     method = "one-vs-all"
     takes_dense = True
     takes_hybrid = True
+    matches_scale = 0.5
     _row_weights: Any = None  # sample_weight, while `fit` runs
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,

@@ -125,6 +125,7 @@ class PDSparse(ExtremeClassifier):
 
     method = "pd-sparse"
     chooses = True
+    matches_scale = 1.0
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,
         "lam": (10.0, 1.0, 0.1, 0.01),
