@@ -139,7 +139,7 @@ def all_fits(
         step = part_of(progress, 1 + number, n_steps)
         extras = Extras()
         if final.alphas is not None:
-            extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), left_out=len(held) / len(mask))
+            extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=True)
         model = solve(estimator, X[used], rest, step, f"{prefix}without-{number}", extras, used).model
         top = model.predict_topk(model_rows(X[held]), depth, n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[held], counts))

@@ -21,10 +21,9 @@ which are also the ones returned, and D at the alphas, which are not rounded. pa
 A label that has alphas of an earlier solution, of the same or of similar data, begins with these rows and alphas
 instead of 1 (alphas.py). What it ends with can be kept for a later fit.
 
-Calibration needs the solutions of all labels again, without the rows that it holds out, but not exactly. A label then
-begins at its alphas for the other rows and does step 2 only: there is no pass and no certificate. Some negatives would
-join its working set if there were a pass. The ones that are there also count for the rows that were left out: their
-cost is C / (1 - share of these rows). Held-out rows show that probabilities are as good as after a whole fit.
+Calibration needs the solutions again, without the rows that it holds out, but not exactly. A label then begins at its
+alphas of the other rows and does step 2 only, so there is no pass and no certificate. Negatives replace the ones that
+left. They are in the working set, too, if they are among the rows that the last pass found.
 
 Labels on which this does not reach the tolerance (badly scaled features, tiny tolerances) are solved again with float32
 weights, and if that fails by Newton, in float64; they then have to show the same gap. Weights are sparse throughout;
@@ -57,7 +56,7 @@ if TYPE_CHECKING:
     from longtail.methods.one_vs_all.problem import OneVsAllProblem
     from longtail.methods.problem import Block, Part
 
-ROUGH_TOL = 3.0  # multiple of `tol` for labels without some of their rows
+ROUGH_TOL = 3.0  # multiple of `tol` for rough solutions
 ANY_GAP = 1e9  # a relative gap that is always reached
 BLOCK_LABELS = 512
 BLOCK_WORK = 2_000_000_000  # entries of X times labels in a block: about two seconds
@@ -71,9 +70,9 @@ def block_labels(pass_work: int) -> int:
 def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
     """Solve the labels of a block to a relative duality gap of `problem.tol` over all rows.
 
-    If `problem` leaves rows out, the labels with alphas of all rows are solved roughly (see above).
+    If it is `rough`, labels that have alphas are solved on their rows only.
     """
-    is_rough = _has_alphas(block.items, problem.earlier_alphas) & (problem.left_out > 0)
+    is_rough = _has_alphas(block.items, problem.earlier_alphas) & problem.rough
     if not is_rough.any():
         return _solve_exactly(problem, first, block, work)
     rough = block._replace(items=block.items[is_rough])
@@ -120,8 +119,7 @@ def _solve_in_lanes(
     rule = DualRule(problem.C, problem.tol, problem.prune)
     enough = rule
     if rough:
-        rule = rule._replace(C=rule.C / (1 - problem.left_out), tol=ROUGH_TOL * rule.tol)
-        enough = rule._replace(tol=ANY_GAP)
+        rule, enough = rule._replace(tol=ROUGH_TOL * rule.tol), rule._replace(tol=ANY_GAP)
     resumed = _has_alphas(ordered, earlier)
     n_resumed = np.count_nonzero(resumed)
     rows = first_rows(X, problem.rare_features, problem.positives, labels, resumed)
@@ -130,7 +128,7 @@ def _solve_in_lanes(
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
         if space.cursor[0] < n_resumed and (
-            resume_kernels.resume(problem.positives, earlier, labels, problem.C, space.cursor, space.lanes) != kernels.DONE
+            resume_kernels.resume(problem.positives, earlier, labels, rule.C, space.cursor, space.lanes) != kernels.DONE
         ):
             space.grow(kernels.MORE_ROWS)
             continue
