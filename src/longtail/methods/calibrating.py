@@ -5,10 +5,11 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
     held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
-The first fit is the one of `calibrate=False`, and so is its model. The other fits only serve calibration. A method
-that chooses parameters does so in the first fit, and the others repeat its choices (`ExtremeClassifier._after`): fits
-that choose differently have scores on different scales. The dual solver of `OneVsAll` begins the other fits at the
-alphas of the first, without those of the held-out rows, and needs no pass over X (methods/one_vs_all/dual.py).
+The fit on all rows is the one of `calibrate=False`. The other fits only serve calibration. The dual solver of
+`OneVsAll` begins them at the alphas of the fit on all rows, without those of the held-out rows, and makes no pass over
+X (methods/one_vs_all/dual.py). A method that chooses parameters does so in a fit of its own, on the rows of the first
+fold, and all others repeat its choices (`ExtremeClassifier._after`): fits that choose differently have scores on
+different scales.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name, extras, row
 DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
 MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
-FEW_ROWS = 10_000  # with fewer training rows, a fifth of them is too small a sample
+FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 
 
@@ -129,14 +130,19 @@ def all_fits(
     depth = n_candidates(Y)
     models: list[Model] = []
     parts = []
-    n_steps = 1 + len(masks)
-    final = solve(estimator, X, Y, part_of(progress, 0, n_steps), f"{prefix}all", Extras(keep_alphas=True))
-    estimator = estimator._after(final.record)
+    n_before = int(estimator.chooses)
+    n_steps = n_before + 1 + len(masks)
+    if estimator.chooses:
+        used = np.flatnonzero(~masks[0])
+        step = part_of(progress, 0, n_steps)
+        estimator = estimator._after(solve(estimator, X[used], Y[used], step, f"{prefix}choice", used=used).record)
+    step = part_of(progress, n_before, n_steps)
+    final = solve(estimator, X, Y, step, f"{prefix}all", Extras(keep_alphas=True))
     for number, mask in enumerate(masks):
         used, held = np.flatnonzero(~mask), np.flatnonzero(mask)
         rest = Y[used]
         counts = counts_of(rest)
-        step = part_of(progress, 1 + number, n_steps)
+        step = part_of(progress, n_before + 1 + number, n_steps)
         extras = Extras()
         if final.alphas is not None:
             extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=True)
