@@ -88,7 +88,7 @@ def train(
     """Train a model on DATA and save it in the folder MODEL.
 
     The model keeps the names of labels and features and, for texts, the fitted text pipeline. A model of texts by
-    one-vs-all is calibrated, unless --calibrate off or --run is given.
+    one-vs-all is calibrated, unless this is switched off or a run folder is given.
     """
     check_target(model, force=force)
     check_weights(save_weights)
