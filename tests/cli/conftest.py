@@ -73,9 +73,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def models(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders `texts` and `vectors`: models of the two training files."""
+    """The folders `texts` and `vectors`: models of the two training files, without calibration."""
     folder = tmp_path_factory.mktemp("models")
     for name, data in (("texts", "train.jsonl"), ("vectors", "train.txt")):
-        words = ["train", str(files / data), str(folder / name), "--C", "10"]
+        words = ["train", str(files / data), str(folder / name), "--C", "10", "--calibrate", "off"]
         assert CliRunner().invoke(app, words).exit_code == 0
     return folder

@@ -42,6 +42,26 @@ def test_gives_the_same_model_as_the_library(good, files, tmp_path):
     assert np.array_equal(loaded.model_.W.toarray(), expected.model_.W.toarray())
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train.jsonl"], True),
+        (["train.jsonl", "--calibrate", "off"], False),
+        (["train.jsonl", "--calibrate", "held-out"], True),
+        (["train.jsonl", "--loss", "logistic"], False),
+        (["train.jsonl", "--paper"], False),
+        (["train.jsonl", "--run", "run"], False),
+        (["train.txt"], False),
+    ],
+)
+def test_texts_are_calibrated_by_default_where_it_is_cheap(good, files, tmp_path, monkeypatch, words, expected):
+    monkeypatch.chdir(tmp_path)
+    good("train", files / words[0], "model", *words[1:])
+    clf = lt.load("model")
+    assert (clf.model_.calibrator is not None) == expected
+    assert (clf.calibrate is not False) == expected
+
+
 def test_text_options_reach_the_features(good, files, tmp_path):
     words = ["--text-analyzer", "char_wb", "--text-ngram-range", "2", "3", "--no-text-use-idf", "--text-min-df", "2"]
     good("train", files / "train.jsonl", tmp_path / "model", *words)

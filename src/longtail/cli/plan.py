@@ -10,7 +10,7 @@ import typer
 from longtail.cli.output import say, say_json
 from longtail.cli.progress import step
 from longtail.cli.reading import Data, Json, read_data, text_features
-from longtail.cli.train import DEFAULT_METHOD, Method, Paper, estimator_of
+from longtail.cli.train import DEFAULT_METHOD, Method, Paper, calibrate_texts, estimator_of
 from longtail.words import duration
 
 
@@ -49,6 +49,7 @@ def plan(
     clf, features = estimator_of(method, method_options, paper=paper), text_features(text_options)
     chosen = {} if features is None else {"text_features": features}
     dataset, _ = read_data(data, reading, labelled=True, **chosen)
+    calibrate_texts(clf, dataset, method_options, paper=paper)
     with step("Timing a sample of the work"):
         found = clf.plan(dataset)
     size: Any = cluster

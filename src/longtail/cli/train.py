@@ -30,6 +30,7 @@ from longtail.errors import InputError, ModelError
 from longtail.words import duration, size
 
 if TYPE_CHECKING:
+    from longtail.data import Dataset
     from longtail.methods import ExtremeClassifier
     from longtail.methods.planning import Plan
 
@@ -86,7 +87,8 @@ def train(
 ) -> None:
     """Train a model on DATA and save it in the folder MODEL.
 
-    The model keeps the names of labels and features and, for texts, the fitted text pipeline.
+    The model keeps the names of labels and features and, for texts, the fitted text pipeline. A model of texts by
+    one-vs-all is calibrated, unless this is switched off or a run folder is given.
     """
     check_target(model, force=force)
     check_weights(save_weights)
@@ -95,6 +97,8 @@ def train(
     chosen = {} if features is None else {"text_features": features}
     dataset, read_seconds = read_data(data, reading, labelled=True, **chosen)
     dataset = with_chosen_scale(dataset, text_options)
+    if run is None:  # with a run folder, all memory may be needed for training
+        calibrate_texts(clf, dataset, method_options, paper=paper)
     from longtail.compiled import preparing
 
     compiled = preparing.wall_seconds
@@ -177,6 +181,15 @@ def estimator_of(method: str, options: dict[str, Any], *, paper: bool = False) -
     clf = make.paper(**options) if paper else make(**options)
     clf._check_all_parameters()
     return clf
+
+
+def calibrate_texts(clf: ExtremeClassifier, dataset: Dataset, options: dict[str, Any], *, paper: bool) -> None:
+    """Switch calibration on for texts, unless the command says otherwise or it would take as long as a fit."""
+    from longtail.methods.calibrating import MIN_ROWS
+
+    is_quick = clf._effort_of_repeating < 1 and dataset.n_samples >= MIN_ROWS
+    if dataset.text_features is not None and is_quick and not paper and "calibrate" not in options:
+        clf.set_params(calibrate=True)
 
 
 def groups(words: list[str]) -> Groups:

@@ -237,10 +237,6 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         X is a csr_array; or dense if `takes_dense` is set; or HybridRows if `takes_hybrid` is set.
         """
 
-    def _before(self) -> ExtremeClassifier:
-        """Return the estimator for the fits without the held-out rows. A method may be less precise there."""
-        return self
-
     def _after(self, record: Training) -> ExtremeClassifier:
         """Return the estimator that repeats the choices of a fit with this record, if the method `chooses`."""
         return self

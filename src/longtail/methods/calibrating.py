@@ -1,16 +1,16 @@
-"""Training with calibration: train without some rows, calibrate on the held-out rows, then train on all rows.
+"""Training with calibration: train on all rows, train again without some rows, and calibrate on these held-out rows.
 
 The parameter `calibrate` says how rows are held out, as a text with options (methods/spec.py):
 
     held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
-A method that chooses parameters does so in a fit of its own, on the rows of the first, and all others repeat its
-choices (`ExtremeClassifier._after`): fits that choose differently have scores on different scales. The dual solver of
-`OneVsAll` begins every fit but the first at the alphas of the fit before (methods/one_vs_all/alphas.py), with the rows
-that were held out there in the working sets of the labels that score high on them. A method may be less precise in the
-fits without held-out rows (`ExtremeClassifier._before`), whose weights only serve calibration. Where scores of the fit
-on all rows are on another scale all the same, the calibrator is adjusted to it (calibration/scale.py).
+The fit on all rows is the one of `calibrate=False`. The other fits only serve calibration. The dual solver of
+`OneVsAll` begins them at the alphas of the fit on all rows, without those of the held-out rows, and makes no pass over
+X (methods/one_vs_all/dual.py). A method that chooses parameters does so in a fit of its own, on the rows of the first
+fold, and all others repeat its choices (`ExtremeClassifier._after`): fits that choose differently have scores on
+different scales. Where the scores of these fits are on another scale than those of the fit on all rows, the
+calibrator is adjusted to it (calibration/scale.py).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from longtail.hybrid import model_rows
 from longtail.methods import spec
 from longtail.methods.problem import Extras
 from longtail.models import Calibrator, Model
-from longtail.topk import TopK
 from longtail.training import Training
 
 if TYPE_CHECKING:
@@ -41,11 +40,9 @@ Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name, extras, row
 DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
 MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
-FEW_ROWS = 10_000  # with fewer training rows, a fifth of them is too small a sample
+FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
-MAX_JOINED = 50  # most labels whose working sets a held-out row joins
 COMMON_ROWS = 2000  # rows on which the scales of models are compared
-NEGATIVE_MARGIN = -1.0  # a row without the label has a loss if it scores above this
 
 
 def held_out(Y: sp.csr_array, random_state: Any, *, fraction: float = 0.2) -> list[np.ndarray]:
@@ -134,34 +131,31 @@ def all_fits(
     progress: Progress,
     prefix: str = "",
 ) -> Fits:
-    """Fit without the rows of each mask, and then on all rows. `prefix` begins the names of the fits."""
+    """Fit on all rows, and then without the rows of each mask. `prefix` begins the names of the fits."""
     depth = n_candidates(Y)
     models: list[Model] = []
     parts = []
-    alphas = None
     n_before = int(estimator.chooses)
-    n_steps = n_before + len(masks) + 1
+    n_steps = n_before + 1 + len(masks)
     if estimator.chooses:
         used = np.flatnonzero(~masks[0])
         step = part_of(progress, 0, n_steps)
         estimator = estimator._after(solve(estimator, X[used], Y[used], step, f"{prefix}choice", used=used).record)
+    step = part_of(progress, n_before, n_steps)
+    final = solve(estimator, X, Y, step, f"{prefix}all", Extras(keep_alphas=True))
     for number, mask in enumerate(masks):
         used, held = np.flatnonzero(~mask), np.flatnonzero(mask)
         rest = Y[used]
         counts = counts_of(rest)
-        step = part_of(progress, n_before + number, n_steps)
-        extras = Extras(alphas=None if alphas is None else alphas[:, used], keep_alphas=True)
-        rougher = estimator._before()
-        model, _, alphas = solve(rougher, X[used], rest, step, f"{prefix}without-{number}", extras, used)
-        keeps = alphas is not None and alphas.nnz > 0
-        top = model.predict_topk(model_rows(X[held]), max(depth, MAX_JOINED * keeps), n_jobs=estimator.n_jobs)
-        candidates = TopK(top.labels[:, :depth], top.scores[:, :depth])
-        parts.append(HeldOut.of(candidates, Y[held], in_proportion(counts, mask)))
+        step = part_of(progress, n_before + 1 + number, n_steps)
+        extras = Extras()
+        if final.alphas is not None:
+            extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=True)
+        model = solve(estimator, X[used], rest, step, f"{prefix}without-{number}", extras, used).model
+        top = model.predict_topk(model_rows(X[held]), depth, n_jobs=estimator.n_jobs)
+        parts.append(HeldOut.of(top, Y[held], in_proportion(counts, mask)))
         models.append(model)
-        if alphas is not None:
-            alphas = joined_alphas(alphas, used, held, top, counts > 0)
-    step = part_of(progress, n_steps - 1, n_steps)
-    final = solve(estimator, X, Y, step, f"{prefix}all", Extras(alphas=alphas))
+    final = final._replace(alphas=None)
     scale = Scale()
     if estimator.matches_scale:
         between = common_scale(final.model, models, X, Y, masks, estimator.n_jobs)
@@ -184,24 +178,18 @@ def common_scale(
     return Scale.between(*(np.concatenate(found) for found in margins))
 
 
-def joined_alphas(
-    alphas: sp.csr_array, used: np.ndarray, held: np.ndarray, top: TopK, has_rows: np.ndarray
-) -> sp.csr_array:
-    """Return the alphas of all rows, for the fit after one without the rows `held`.
+def alphas_of(alphas: sp.csr_array, used: np.ndarray, has_rows: np.ndarray) -> sp.csr_array:
+    """Return the alphas of some rows, for a fit on these.
 
-    used : the rows of that fit, in the order of the columns of `alphas`
-    top : the best labels of the rows `held`. Rows with a loss join the working sets of these labels, with alpha 0.
-    has_rows : for every label, whether that fit had rows with it. A label without rows has alphas for about all of the
-        others, which would not help: these are left out, and the label begins as usual.
+    used : the rows
+    has_rows : for every label, whether one of them has it. A label without rows would have to begin with about all
+        rows, so its alphas are left out, and it begins as usual. All such labels have one solution.
     """
-    old = np.repeat(np.arange(alphas.shape[0]), np.diff(alphas.indptr))
-    kept = has_rows[old]
-    likely = (top.scores > NEGATIVE_MARGIN) & has_rows[top.labels]
-    at, _ = np.nonzero(likely)
-    labels = np.concatenate([old[kept], top.labels[likely]])
-    rows = np.concatenate([used[alphas.indices[kept]], held[at]])
-    values = np.concatenate([alphas.data[kept], np.zeros(len(at), np.float32)])
-    return sp.csr_array((values, (labels, rows)), shape=(alphas.shape[0], len(used) + len(held)))
+    some = alphas[:, used]
+    sizes = np.diff(some.indptr)
+    kept = np.repeat(has_rows, sizes)
+    indptr = np.concatenate([[0], np.cumsum(np.where(has_rows, sizes, 0))])
+    return sp.csr_array((some.data[kept], some.indices[kept], indptr), shape=some.shape)
 
 
 def counts_of(Y: sp.csr_array) -> np.ndarray:

@@ -35,6 +35,7 @@ class Extras:
     sample_weight: np.ndarray | None = None  # of every row, above 0
     alphas: sp.csr_array | None = None  # of an earlier solution; methods/one_vs_all/alphas.py explains them
     keep_alphas: bool = False
+    rough: bool = False  # whether weights that only serve calibration are enough for labels with alphas
     kept: Part | None = None  # labels that are not trained again, because an update does not touch them
     old: OldModel | None = None  # what an update continues from
 

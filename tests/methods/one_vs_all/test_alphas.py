@@ -12,7 +12,7 @@ import longtail as lt
 from longtail.compiled import frozen
 from longtail.errors import ModelError
 from longtail.methods import solving
-from longtail.methods.one_vs_all import dual_kernels, lanes, resume_kernels
+from longtail.methods.one_vs_all import dual, dual_kernels, lanes, resume_kernels
 from longtail.methods.one_vs_all.alphas import earlier_alphas
 from longtail.methods.one_vs_all.inputs import label_rows, samples
 from longtail.methods.one_vs_all.panel import FULL
@@ -23,10 +23,10 @@ from tests.methods.one_vs_all.problems import text_like
 from tests.methods.one_vs_all.test_dual import signs
 
 
-def solved(X, Y, alphas=None, run=None, **params):
+def solved(X, Y, alphas=None, run=None, rough=False, **params):
     """The model, the record and the alphas of a fit that keeps alphas."""
     maker = lt.OneVsAll(**{"prune": 0.0, "n_jobs": 1, **params})
-    job = maker._job(X, Y, np.arange(Y.shape[1]), Extras(alphas=alphas, keep_alphas=True))
+    job = maker._job(X, Y, np.arange(Y.shape[1]), Extras(alphas=alphas, keep_alphas=True, rough=rough))
     return solving.solve(job, lambda share: None, run)
 
 
@@ -99,6 +99,55 @@ def test_kept_alphas_are_a_dual_point_with_the_gap_of_the_record(dense):
         D = alpha.sum() - 0.5 * np.sum((signed @ A) ** 2) - (alpha**2).sum() / (4 * 2.0)
         P = record.figures["objective"][label]
         assert pytest.approx(record.figures["gap"][label], abs=1e-5) == (P - D) / P
+
+
+def test_rows_that_would_join_the_working_set_have_entries_of_zero():
+    X, Y = text_like(1, n=900, L=12)
+    model, _, alphas = solved(X, Y, tol=0.05)
+    scores = model.scores(X, np.arange(12)).T
+    with_entry = np.zeros(alphas.shape, bool)
+    with_entry[np.repeat(np.arange(12), np.diff(alphas.indptr)), alphas.indices] = True
+    found = with_entry & (alphas.toarray() == 0)
+    assert found.any()
+    assert (scores[found] > -1.0).all()
+    assert not (found & (Y.toarray().T > 0)).any()
+    assert (np.diff(alphas.indptr) == with_entry.sum(axis=1)).all()  # no row twice
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_rough_fit_solves_the_rows_with_entries_and_makes_no_pass(dense, monkeypatch):
+    X, Y = text_like(2, n=600, L=10)
+    X = sp.csr_array(X.toarray() + np.float32(0.01)) if dense else X
+    rest = np.flatnonzero(np.arange(600) % 5 > 0)
+    alphas = solved(X, Y).alphas[:, rest]
+    X, Y = X[rest], Y[rest]
+    monkeypatch.setattr(dual, "verify", None)
+    found = solved(X, Y, alphas, rough=True, tol=1e-4)
+    A = ref.augmented(X, 1.0)
+    for label in range(10):
+        y, w = signs(Y, label), found.model.W[[label]].toarray().ravel()
+        entries = np.zeros(len(rest), bool)
+        entries[alphas.indices[alphas.indptr[label] : alphas.indptr[label + 1]]] = True
+        used = entries | (y > 0)
+        problem = "squared_hinge", A[used], y[used], 1.0
+        assert ref.objective(*problem, w) == pytest.approx(ref.optimum(*problem), rel=1e-3)
+
+
+def test_labels_without_alphas_are_solved_exactly_in_a_rough_fit_and_blocks_and_threads_change_no_byte():
+    X, Y = text_like(4, n=500, L=40)
+    rest = np.flatnonzero(np.arange(500) % 4 > 0)
+    without = np.arange(40) % 3 == 0
+    alphas = sp.csr_array(solved(X, Y).alphas[:, rest] * ~without[:, None])
+    alphas.eliminate_zeros()
+    X, Y = X[rest], Y[rest]
+    one, *others = (
+        solved(X, Y, alphas, rough=True, block_size=size, n_jobs=jobs) for size, jobs in ((None, 1), (7, 1), (16, 2))
+    )
+    for other in others:
+        assert (one.model.W != other.model.W).nnz == 0
+    exact = solved(X, Y)
+    assert (exact.model.W[without] != one.model.W[without]).nnz == 0
+    assert (exact.model.W[~without] != one.model.W[~without]).nnz > 0
 
 
 def test_twins_have_the_alphas_of_their_twin():

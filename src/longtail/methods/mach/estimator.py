@@ -88,9 +88,9 @@ class Mach(ExtremeClassifier):
     normalize : bool, default=False
         Divide every row by its length. The model does the same in prediction.
     calibrate : bool or str, default=False
-        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
-        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True means
-        "cross-fit" for fewer than 10,000 rows and "held-out" otherwise.
+        Train again without some rows, and learn probabilities and a threshold on these. The weights stay those of all
+        rows. "held-out:fraction=0.2" needs one extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit
+        per fold and suits small data. True means "cross-fit" for fewer than 3,000 rows and "held-out" otherwise.
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores.
     random_state : int, RandomState or None, default=0

@@ -1,8 +1,9 @@
 """Alphas of an earlier solution: what a label of the dual solver begins with, and what it can hand out.
 
 Alphas are a csr_array with one row per label and one column per row of X. An entry is y_i alpha_i: above 0 if the row
-was a positive of the label, below 0 if not. Rows without an entry have alpha 0. The support of a label, the rows with
-an entry, is small; together with the positives it is the working set that the label begins with.
+was a positive of the label, below 0 if not. Rows without an entry have alpha 0. Entries of 0 are rows that the last
+pass found, so that they would join the working set. A label has few entries; their rows and the positives are the
+working set that the label begins with.
 
 Any alphas lead to the same certificate, because a label is verified on all rows. Entries whose row has changed its side
 since are taken into the working set with alpha 0.

@@ -21,6 +21,10 @@ which are also the ones returned, and D at the alphas, which are not rounded. pa
 A label that has alphas of an earlier solution, of the same or of similar data, begins with these rows and alphas
 instead of 1 (alphas.py). What it ends with can be kept for a later fit.
 
+Calibration needs the solutions again, without the rows that it holds out, but not exactly. A label then begins at its
+alphas of the other rows and does step 2 only, so there is no pass and no certificate. Negatives replace the ones that
+left. They are in the working set, too, if they are among the rows that the last pass found.
+
 Labels on which this does not reach the tolerance (badly scaled features, tiny tolerances) are solved again with float32
 weights, and if that fails by Newton, in float64; they then have to show the same gap. Weights are sparse throughout;
 only a panel of 32 labels is spread over all features. The solution of a label depends neither on the labels that share
@@ -52,6 +56,8 @@ if TYPE_CHECKING:
     from longtail.methods.one_vs_all.problem import OneVsAllProblem
     from longtail.methods.problem import Block, Part
 
+ROUGH_TOL = 3.0  # multiple of `tol` for rough solutions
+ANY_GAP = 1e9  # a relative gap that is always reached
 BLOCK_LABELS = 512
 BLOCK_WORK = 2_000_000_000  # entries of X times labels in a block: about two seconds
 
@@ -62,7 +68,22 @@ def block_labels(pass_work: int) -> int:
 
 
 def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
-    """Solve the labels of a block to a relative duality gap of `problem.tol` over all rows."""
+    """Solve the labels of a block to a relative duality gap of `problem.tol` over all rows.
+
+    If it is `rough`, labels that have alphas are solved on their rows only.
+    """
+    is_rough = _has_alphas(block.items, problem.earlier_alphas) & problem.rough
+    if not is_rough.any():
+        return _solve_exactly(problem, first, block, work)
+    rough = block._replace(items=block.items[is_rough])
+    part = _solve_in_lanes(problem, first, rough, problem.panel_type, work, rough=True)
+    if is_rough.all():
+        return part
+    others = _solve_exactly(problem, first, block._replace(items=block.items[~is_rough]), work)
+    return merged([part, others], np.arange(len(is_rough)), problem.D, problem.kept_samples)
+
+
+def _solve_exactly(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
     part = _solve_in_lanes(problem, first, block, problem.panel_type, work)
     if problem.panel_type != FULL and (part.status != Status.CONVERGED).any():
         part = _solve_again(problem, first, block, part, work)
@@ -82,7 +103,13 @@ def _solve_again(problem: OneVsAllProblem, first: starts.FirstScores, block: Blo
 
 
 def _solve_in_lanes(
-    problem: OneVsAllProblem, first: starts.FirstScores, block: Block, panel_type: PanelType, work: Work
+    problem: OneVsAllProblem,
+    first: starts.FirstScores,
+    block: Block,
+    panel_type: PanelType,
+    work: Work,
+    *,
+    rough: bool = False,
 ) -> Part:
     """Solve the labels of a block as far as coordinate descent can, with this kind of panel."""
     X, earlier = problem.X, problem.earlier_alphas
@@ -90,6 +117,9 @@ def _solve_in_lanes(
     labels = frozen(ordered, np.uint64)
     space = DualSpace(X, len(labels), panel_type, keeps_alphas=problem.kept_samples is not None)
     rule = DualRule(problem.C, problem.tol, problem.prune)
+    enough = rule
+    if rough:
+        rule, enough = rule._replace(tol=ROUGH_TOL * rule.tol), rule._replace(tol=ANY_GAP)
     resumed = _has_alphas(ordered, earlier)
     n_resumed = np.count_nonzero(resumed)
     rows = first_rows(X, problem.rare_features, problem.positives, labels, resumed)
@@ -118,9 +148,10 @@ def _solve_in_lanes(
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        verify(X, problem.visiting_order, first.base, space.lanes, space.pass_scratch, ahead)
+        if not rough:
+            verify(X, problem.visiting_order, first.base, space.lanes, space.pass_scratch, ahead)
         space.make_room_for_alphas()
-        settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
+        settle_kernels.settle(enough, space.cursor, space.lanes, space.out)
     out, used = space.out, space.out.ends[-1]
     # `data` has room to spare
     W = problem.weight_rows(out.data[:used].copy(), out.indices[:used], out.ends)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
@@ -22,7 +21,6 @@ from longtail.methods.problem import Part
 from longtail.methods.updating import Change
 from longtail.models import LabelWeights
 
-HELD_OUT_TOL = 10.0  # multiple of `tol` for fits without held-out rows, whose weights are only used for calibration
 SOLVERS = ("auto", "dual", "newton", "sampled-newton")
 
 
@@ -82,9 +80,9 @@ class OneVsAll(ExtremeClassifier):
         Divide every row by its length. The model does the same in prediction. Use True for counts and other rows of
         different lengths. The tf-idf rows of `TextFeatures` already have length 1.
     calibrate : bool or str, default=False
-        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
-        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True means
-        "cross-fit" for fewer than 10,000 rows and "held-out" otherwise.
+        Train again without some rows, and learn probabilities and a threshold on these. The weights stay those of all
+        rows. "held-out:fraction=0.2" needs one extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit
+        per fold and suits small data. True means "cross-fit" for fewer than 3,000 rows and "held-out" otherwise.
     block_size : int or None, default=None
         Number of labels per block of work. With small blocks, progress is reported more often and Ctrl-C acts sooner.
         Large blocks have less overhead. The size does not change the model. None chooses blocks of about a second.
@@ -250,6 +248,12 @@ class OneVsAll(ExtremeClassifier):
             raise InputError(f"trace={self.trace!r} is for Newton only; use solver='newton' with it")
 
     @property
+    def _effort_of_repeating(self) -> float:  # type: ignore[override]
+        """The dual solver begins at the alphas of the first fit."""
+        is_dual = self.solver in ("auto", "dual") and self.loss == "squared_hinge" and self._row_weights is None
+        return 0.5 if is_dual else 1.0
+
+    @property
     def _weighs_by_frequency(self) -> bool:
         return isinstance(self.positive_weight, str) and self.positive_weight == "auto"
 
@@ -260,12 +264,6 @@ class OneVsAll(ExtremeClassifier):
 
     def _column_bytes(self) -> tuple[int, int]:
         return 24, 100
-
-    def _before(self) -> ExtremeClassifier:
-        looser = copy.copy(self)
-        if self.solver in ("auto", "dual") and self.loss == "squared_hinge" and self._row_weights is None:
-            looser.tol = HELD_OUT_TOL * (TOL if self.tol is None else self.tol)
-        return looser
 
     def _kept_part(self, X: sp.csr_array, change: Change) -> Part:
         assert isinstance(self.model_, LabelWeights)

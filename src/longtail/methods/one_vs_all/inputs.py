@@ -189,6 +189,7 @@ class OneVsAllData:
         usual = DENSE_TOL if self.solver == "newton" and self.X.n_sparse == 0 else TOL
         self.tol = usual if tol is None else tol
         self.earlier_alphas = earlier_alphas(extras.alphas, self.n_labels)
+        self.rough = extras.rough
         self.kept_samples = self.n_samples if extras.keep_alphas else None  # number of rows, if alphas are kept
 
     @property

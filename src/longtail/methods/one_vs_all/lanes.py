@@ -97,7 +97,8 @@ class DualOutput(NamedTuple):
     """Labels in the order in which they end: entry k is label number order[k] of the block.
 
     Its weights are data[ends[k] : ends[k + 1]] at the features `indices`. If `keeps_alphas`, the rows with an alpha
-    above 0 are alpha_rows[alpha_ends[k] : alpha_ends[k + 1]], and `alpha` has y_i alpha_i.
+    above 0 are alpha_rows[alpha_ends[k] : alpha_ends[k + 1]], and `alpha` has y_i alpha_i. The rows that would join its
+    working set follow, with alpha 0.
     """
 
     indices: np.ndarray
@@ -166,7 +167,8 @@ class DualSpace:
         """Make sure that all labels in the lanes could end now and hand out their alphas."""
         out = self.out
         if out.keeps_alphas:
-            least = out.alpha_ends[self.cursor[1]] + self.lanes.each["n_rows"].sum()
+            each = self.lanes.each
+            least = out.alpha_ends[self.cursor[1]] + each["n_rows"].sum() + each["n_found"].sum()
             if least > len(out.alpha):
                 size = max(2 * len(out.alpha), least)
                 self.out = out._replace(alpha_rows=_widened(out.alpha_rows, size), alpha=_widened(out.alpha, size))

@@ -53,7 +53,10 @@ def close_lane(b, P, gap, solved, prune, lanes, out, k):
                 out.alpha_rows[to], out.alpha[to] = i, alpha if r < lane.n_positive else -alpha
             active += 1
     if out.keeps_alphas:
-        out.alpha_ends[k + 1] = out.alpha_ends[k] + active
+        to = out.alpha_ends[k] + active
+        for c in range(lane.n_found):
+            out.alpha_rows[to + c], out.alpha[to + c] = lanes.found[2 * lane.start + c], 0.0
+        out.alpha_ends[k + 1] = to + lane.n_found
     out.ends[k + 1], out.order[k] = at, lane.position
     out.status[k], out.n_iter[k] = SOLVED if solved else GAVE_UP, lane.rounds
     out.figures[k, 0] = P

@@ -81,9 +81,9 @@ class PDSparse(ExtremeClassifier):
         Divide every row by its length. The model does the same in prediction. Use True for counts and other rows of
         different lengths. The tf-idf rows of `TextFeatures` already have length 1.
     calibrate : bool or str, default=False
-        Learn probabilities and a threshold on held-out rows, then train on all rows. "held-out:fraction=0.2" needs one
-        extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit per fold and suits small data. True means
-        "cross-fit" for fewer than 10,000 rows and "held-out" otherwise.
+        Train again without some rows, and learn probabilities and a threshold on these. The weights stay those of all
+        rows. "held-out:fraction=0.2" needs one extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit
+        per fold and suits small data. True means "cross-fit" for fewer than 3,000 rows and "held-out" otherwise.
     n_jobs : int or None, default=None
         Number of threads. None and -1 mean all cores. The number does not change the model.
     random_state : int, RandomState or None, default=0
