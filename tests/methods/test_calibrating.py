@@ -351,7 +351,10 @@ def test_an_ensemble_averages_the_log_odds_of_its_members(ensemble):
         weight * logit(member.probabilities(X)) for weight, member in zip(model.weights, model.members, strict=True)
     )
     top = ensemble.predict_topk(X, 4)
-    np.testing.assert_allclose(top.scores, -np.sort(-expected, axis=1)[:, :4], atol=2e-3)
+    best = -np.sort(-expected, axis=1)[:, :4]
+    sure = abs(best) > 8  # float32 probabilities of members have few digits there
+    np.testing.assert_allclose(top.scores[~sure], best[~sure], atol=2e-3)
+    np.testing.assert_allclose(top.scores[sure], best[sure], rtol=2e-3)
     np.testing.assert_allclose(top.probabilities, np.interp(top.scores, model.knots, model.values), atol=1e-5)
     np.testing.assert_allclose(ensemble.predict_proba(X), np.interp(expected, model.knots, model.values), atol=2e-3)
     assert (model.weights >= 0).all()
