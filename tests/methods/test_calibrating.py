@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 import longtail as lt
 from longtail import memory, metrics
+from longtail.calibration import Scale
 from longtail.calibration.targets import reached
 from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating, solving
@@ -137,9 +138,32 @@ def test_a_calibrator_is_on_the_scale_of_the_final_model(method, monkeypatch):
     X, y = data()
     clf = METHODS[method](**FAST[method], calibrate="held-out", n_jobs=1).fit(X, y)
     fits = found["fits"]
-    assert (fits.scale == (0.0, 1.0)) == (METHODS[method].matches_scale == 0)
+    is_rough = method == "one-vs-all"
+    assert (fits.scale == (0.0, 1.0)) == (is_rough or METHODS[method].matches_scale == 0)
     fitted = fits.calibrator(clf._truth(y, 300)).coefficients
     assert clf.model_.calibrator.coefficients.margin == pytest.approx(fits.scale.slope * fitted.margin)
+
+
+@pytest.mark.parametrize(("slope", "names"), [(1.9, ["without-0"]), (2.1, ["without-0", "without-0-whole"])])
+def test_a_rough_fit_on_another_scale_gives_way_to_a_whole_one(slope, names, monkeypatch):
+    made, all_fits, common_scale = [], calibrating.all_fits, calibrating.common_scale
+
+    def watched(estimator, solve, *rest, **options):
+        def noted(*args, **kwargs):
+            made.append((args[4], args[5].rough))
+            return solve(*args, **kwargs)
+
+        return all_fits(estimator, noted, *rest, **options)
+
+    def told(final, models, X, Y, masks, n_jobs, n_rows=calibrating.COMMON_ROWS):
+        if n_rows == calibrating.CHECKED_ROWS:
+            return Scale(0.0, slope)
+        return common_scale(final, models, X, Y, masks, n_jobs)
+
+    monkeypatch.setattr(calibrating, "all_fits", watched)
+    monkeypatch.setattr(calibrating, "common_scale", told)
+    lt.OneVsAll(calibrate="held-out", n_jobs=1).fit(*data())
+    assert made == [("all", False), *((name, name == "without-0") for name in names)]
 
 
 def test_without_calibration_nothing_changes():

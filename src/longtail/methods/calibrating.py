@@ -7,7 +7,8 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
 
 The fit on all rows is the one of `calibrate=False`. The other fits only serve calibration. The dual solver of
 `OneVsAll` begins them at the alphas of the fit on all rows, without those of the held-out rows, and makes no pass over
-X (methods/one_vs_all/dual.py). A method that chooses parameters does so in a fit of its own, on the rows of the first
+X (methods/one_vs_all/dual.py). If the margins of such a rough fit are on quite another scale, a whole fit takes its
+place. A method that chooses parameters does so in a fit of its own, on the rows of the first
 fold, and all others repeat its choices (`ExtremeClassifier._after`): fits that choose differently have scores on
 different scales. Where the scores of these fits are on another scale than those of the fit on all rows, the
 calibrator is adjusted to it (calibration/scale.py).
@@ -43,6 +44,8 @@ MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, s
 FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 COMMON_ROWS = 2000  # rows on which the scales of models are compared
+CHECKED_ROWS = 200  # of them for a rough fit, to see whether it is of use
+LARGEST_SLOPE = 2.0  # by which its margins may differ from those of the fit on all rows
 
 
 def held_out(Y: sp.csr_array, random_state: Any, *, fraction: float = 0.2) -> list[np.ndarray]:
@@ -135,6 +138,7 @@ def all_fits(
     depth = n_candidates(Y)
     models: list[Model] = []
     parts = []
+    whole = True
     n_before = int(estimator.chooses)
     n_steps = n_before + 1 + len(masks)
     if estimator.chooses:
@@ -151,27 +155,47 @@ def all_fits(
         extras = Extras()
         if final.alphas is not None:
             extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=True)
-        model = solve(estimator, X[used], rest, step, f"{prefix}without-{number}", extras, used).model
+        name = f"{prefix}without-{number}"
+        model = solve(estimator, X[used], rest, step, name, extras, used).model
+        if extras.rough and not similar_scale(final.model, model, X, Y, mask, estimator.n_jobs):
+            extras = replace(extras, rough=False)
+            model = solve(estimator, X[used], rest, step, f"{name}-whole", extras, used).model
+        whole &= not extras.rough
         top = model.predict_topk(model_rows(X[held]), depth, n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[held], in_proportion(counts, mask)))
         models.append(model)
     final = final._replace(alphas=None)
     scale = Scale()
-    if estimator.matches_scale:
+    if estimator.matches_scale and whole:
         between = common_scale(final.model, models, X, Y, masks, estimator.n_jobs)
         scale = between.weakened(estimator.matches_scale)
     return Fits(final, models, parts, scale)
 
 
+def similar_scale(final: Model, model: Model, X: Any, Y: sp.csr_array, mask: np.ndarray, n_jobs: int | None) -> bool:
+    """Whether the margins of a rough fit are about those of the fit on all rows.
+
+    They are not if few rows determine the weights, and others would have joined them in the place of those held out.
+    """
+    slope = common_scale(final, [model], X, Y, [mask], n_jobs, CHECKED_ROWS).slope
+    return 1 / LARGEST_SLOPE < slope < LARGEST_SLOPE
+
+
 def common_scale(
-    final: Model, models: list[Model], X: Any, Y: sp.csr_array, masks: list[np.ndarray], n_jobs: int | None
+    final: Model,
+    models: list[Model],
+    X: Any,
+    Y: sp.csr_array,
+    masks: list[np.ndarray],
+    n_jobs: int | None,
+    n_rows: int = COMMON_ROWS,
 ) -> Scale:
     """Compare the margins of the final model with those of the models without held-out rows, on rows that both know."""
     depth = n_candidates(Y)
     margins: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     for model, mask in zip(models, masks, strict=True):
         used = np.flatnonzero(~mask)
-        some = used[:: math.ceil(len(used) * len(masks) / COMMON_ROWS)]
+        some = used[:: math.ceil(len(used) * len(masks) / n_rows)]
         for each, found in zip((final, model), margins, strict=True):
             top = each.predict_topk(model_rows(X[some]), depth, n_jobs=n_jobs)
             found.append(wrong_margins(HeldOut.of(top, Y[some], counts_of(Y)), final.log_scores))
