@@ -13,7 +13,8 @@ is the margin that the others would give where the model of all rows gives s.
 A model of more rows is also more often right, so higher margins can be justified. `ExtremeClassifier.matches_scale`
 says which share of the difference is removed: all of it for `PDSparse` and `Memoir`, half of it for `OneVsAll`, and
 nothing for `Mach`, whose scores are probabilities. Rough fits of the dual solver (methods/calibrating.py) are not
-matched, because their margins differ for other reasons. docs/guides/probabilities.md has the figures behind this choice.
+matched, because their margins differ for other reasons. docs/guides/probabilities.md has the figures behind these
+choices.
 """
 
 from __future__ import annotations
