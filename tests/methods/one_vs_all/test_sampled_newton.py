@@ -110,7 +110,7 @@ def test_the_first_point_is_the_best_in_its_span(problem, loss, bias, start, C):
             jac=lambda c, basis=basis, y=y: basis.T @ ref.gradient(loss, A, y, C, basis @ c),
         ).fun
         f = ref.objective(loss, A, y, C, w)
-        assert f <= best * 1.03 + 1e-9
+        assert f <= best * 1.1 + 1e-9  # a few Newton steps are made
         assert f <= ref.objective(loss, A, y, C, first) * 1.03 + 1e-9
 
 
