@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 import longtail as lt
 from longtail import memory, metrics
-from longtail.calibration import Scale
 from longtail.calibration.targets import reached
 from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating, solving
@@ -144,24 +143,24 @@ def test_a_calibrator_is_on_the_scale_of_the_final_model(method, monkeypatch):
     assert clf.model_.calibrator.coefficients.margin == pytest.approx(fits.scale.slope * fitted.margin)
 
 
-@pytest.mark.parametrize(("slope", "names"), [(1.9, ["without-0"]), (2.1, ["without-0", "without-0-whole"])])
-def test_a_rough_fit_on_another_scale_gives_way_to_a_whole_one(slope, names, monkeypatch):
-    made, all_fits, common_scale = [], calibrating.all_fits, calibrating.common_scale
+@pytest.mark.parametrize(("factor", "names"), [(1.9, ["without-0"]), (2.1, ["without-0", "without-0-whole"])])
+def test_a_rough_fit_on_another_scale_gives_way_to_a_whole_one(factor, names, monkeypatch):
+    """The rough model gets `factor` times the weights of the model of all rows, so its margins have that spread."""
+    made, all_fits, final = [], calibrating.all_fits, []
 
     def watched(estimator, solve, *rest, **options):
         def noted(*args, **kwargs):
+            solved = solve(*args, **kwargs)
             made.append((args[4], args[5].rough))
-            return solve(*args, **kwargs)
+            if args[4] == "all":
+                final.append(solved.model)
+            if args[5].rough:
+                return solved._replace(model=replace(final[0], W=sp.csr_array(factor * final[0].W, dtype=np.float32)))
+            return solved
 
         return all_fits(estimator, noted, *rest, **options)
 
-    def told(final, models, X, Y, masks, n_jobs, n_rows=calibrating.COMMON_ROWS):
-        if n_rows == calibrating.CHECKED_ROWS:
-            return Scale(0.0, slope)
-        return common_scale(final, models, X, Y, masks, n_jobs)
-
     monkeypatch.setattr(calibrating, "all_fits", watched)
-    monkeypatch.setattr(calibrating, "common_scale", told)
     lt.OneVsAll(calibrate="held-out", n_jobs=1).fit(*data())
     assert made == [("all", False), *((name, name == "without-0") for name in names)]
 

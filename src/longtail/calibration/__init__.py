@@ -2,7 +2,17 @@
 
 from longtail.calibration.fitting import calibrated, fit_calibrator, rising
 from longtail.calibration.held_out import HeldOut
-from longtail.calibration.scale import Scale, wrong_margins
+from longtail.calibration.scale import N_WRONG, Scale, wrong_margins
 from longtail.calibration.targets import TARGETS, choose
 
-__all__ = ["TARGETS", "HeldOut", "Scale", "calibrated", "choose", "fit_calibrator", "rising", "wrong_margins"]
+__all__ = [
+    "N_WRONG",
+    "TARGETS",
+    "HeldOut",
+    "Scale",
+    "calibrated",
+    "choose",
+    "fit_calibrator",
+    "rising",
+    "wrong_margins",
+]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from longtail.calibration import HeldOut, Scale, calibrated, choose, fit_calibrator, wrong_margins
+from longtail.calibration import N_WRONG, HeldOut, Scale, calibrated, choose, fit_calibrator, wrong_margins
 from longtail.data import split
 from longtail.errors import InputError
 from longtail.hybrid import model_rows
@@ -44,8 +44,8 @@ MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, s
 FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 COMMON_ROWS = 2000  # rows on which the scales of models are compared
-CHECKED_ROWS = 200  # of them for a rough fit, to see whether it is of use
-LARGEST_SLOPE = 2.0  # by which its margins may differ from those of the fit on all rows
+CHECKED_ROWS, CHECKED_LABELS = 200, 200  # that show whether a rough fit is of use
+LARGEST_FACTOR = 2.0  # by which its margins may differ from those of the fit on all rows
 
 
 def held_out(Y: sp.csr_array, random_state: Any, *, fraction: float = 0.2) -> list[np.ndarray]:
@@ -157,7 +157,7 @@ def all_fits(
             extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=True)
         name = f"{prefix}without-{number}"
         model = solve(estimator, X[used], rest, step, name, extras, used).model
-        if extras.rough and not similar_scale(final.model, model, X, Y, mask, estimator.n_jobs):
+        if extras.rough and not similar_scale(final.model, model, X, Y, mask):
             extras = replace(extras, rough=False)
             model = solve(estimator, X[used], rest, step, f"{name}-whole", extras, used).model
         whole &= not extras.rough
@@ -172,13 +172,22 @@ def all_fits(
     return Fits(final, models, parts, scale)
 
 
-def similar_scale(final: Model, model: Model, X: Any, Y: sp.csr_array, mask: np.ndarray, n_jobs: int | None) -> bool:
+def similar_scale(final: Model, model: Model, X: Any, Y: sp.csr_array, mask: np.ndarray) -> bool:
     """Whether the margins of a rough fit are about those of the fit on all rows.
 
     They are not if few rows determine the weights, and others would have joined them in the place of those held out.
+    Some rows that both fits know, and their best wrong labels among the most frequent ones, are enough to see it.
     """
-    slope = common_scale(final, [model], X, Y, [mask], n_jobs, CHECKED_ROWS).slope
-    return 1 / LARGEST_SLOPE < slope < LARGEST_SLOPE
+    used = np.flatnonzero(~mask)
+    rows = used[:: math.ceil(len(used) / CHECKED_ROWS)]
+    labels = np.argsort(-counts_of(Y), kind="stable")[:CHECKED_LABELS]
+    right = Y[rows][:, labels].toarray() > 0
+    spread = []
+    for each in (final, model):
+        margins = np.where(right, -np.inf, each.scores(model_rows(X[rows]), labels))
+        best = -np.sort(-margins, axis=1)[:, :N_WRONG]
+        spread.append(float(best[np.isfinite(best)].std()))
+    return min(spread) > 0 and max(spread) < LARGEST_FACTOR * min(spread)
 
 
 def common_scale(
@@ -188,14 +197,13 @@ def common_scale(
     Y: sp.csr_array,
     masks: list[np.ndarray],
     n_jobs: int | None,
-    n_rows: int = COMMON_ROWS,
 ) -> Scale:
     """Compare the margins of the final model with those of the models without held-out rows, on rows that both know."""
     depth = n_candidates(Y)
     margins: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     for model, mask in zip(models, masks, strict=True):
         used = np.flatnonzero(~mask)
-        some = used[:: math.ceil(len(used) * len(masks) / n_rows)]
+        some = used[:: math.ceil(len(used) * len(masks) / COMMON_ROWS)]
         for each, found in zip((final, model), margins, strict=True):
             top = each.predict_topk(model_rows(X[some]), depth, n_jobs=n_jobs)
             found.append(wrong_margins(HeldOut.of(top, Y[some], counts_of(Y)), final.log_scores))

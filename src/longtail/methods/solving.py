@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float], None]  # receives the share of the work that is done, from 0 to 1
 MAX_NAMES = 5  # labels that an error names
+RELEASE_SECONDS = 0.25  # between two releases of memory, which take milliseconds
 ROUNDS = 3  # how often blocks are solved if their parts on disk are damaged
 
 
@@ -134,6 +135,7 @@ class _Assembly:
         if shelf is not None:
             self.stack.use_shelf(shelf, most)
         self.records: dict[int, training.BlockRecord] = {}
+        self.released = 0.0
         for part in problem.earlier():
             self.add(part)
 
@@ -142,7 +144,9 @@ class _Assembly:
         self.records[part.block] = training.BlockRecord(
             part.items, part.status, part.n_iter, part.figures, part.seconds
         )
-        memory.release()  # what solving the block needed
+        if time.monotonic() > self.released + RELEASE_SECONDS:
+            memory.release()  # what solving the blocks needed
+            self.released = time.monotonic()
 
     def result(self) -> Solved:
         problem = self.problem

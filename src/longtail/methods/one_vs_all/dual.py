@@ -44,7 +44,7 @@ from longtail.methods.one_vs_all import dual_kernels as kernels
 from longtail.methods.one_vs_all import newton, resume_kernels, settle_kernels, starts
 from longtail.methods.one_vs_all.alphas import EarlierAlphas
 from longtail.methods.one_vs_all.first_rows import first_rows
-from longtail.methods.one_vs_all.lanes import DualRule, DualSpace
+from longtail.methods.one_vs_all.lanes import DualOutput, DualRule, DualSpace
 from longtail.methods.one_vs_all.panel import FULL, PanelType
 from longtail.methods.one_vs_all.parts import merged, part_of, with_alphas
 from longtail.methods.one_vs_all.starts.msi import NEWTON_NEGATIVE_SCORE
@@ -80,7 +80,8 @@ def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, wor
     if is_rough.all():
         return part
     others = _solve_exactly(problem, first, block._replace(items=block.items[~is_rough]), work)
-    return merged([part, others], np.arange(len(is_rough)), problem.D, problem.kept_samples)
+    order = np.argsort(np.concatenate([part.items, others.items]))
+    return merged([part, others], order, problem.D, problem.kept_samples)
 
 
 def _solve_exactly(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
@@ -93,11 +94,7 @@ def _solve_exactly(problem: OneVsAllProblem, first: starts.FirstScores, block: B
 def _solve_again(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, part: Part, work: Work) -> Part:
     """Solve the labels that bfloat16 could not solve with float32 weights."""
     (left,) = np.nonzero(part.status != Status.CONVERGED)
-    left = left[np.argsort(part.items[left])]
     again = _solve_in_lanes(problem, first, block._replace(items=part.items[left]), FULL, _quiet(work, part))
-    again = merged(
-        [again], np.argsort(again.items), problem.D, problem.kept_samples
-    )  # labels came in the order in which they ended
     better = (again.status == Status.CONVERGED) | (again.figures["objective"] < part.figures["objective"][left])
     return _replaced(problem, part, left, again, better)
 
@@ -115,7 +112,7 @@ def _solve_in_lanes(
     X, earlier = problem.X, problem.earlier_alphas
     ordered = _resumed_first(block.items, earlier)
     labels = frozen(ordered, np.uint64)
-    space = DualSpace(X, len(labels), panel_type, keeps_alphas=problem.kept_samples is not None)
+    space = _space(problem, panel_type, len(labels))
     rule = DualRule(problem.C, problem.tol, problem.prune)
     enough = rule
     if rough:
@@ -152,13 +149,31 @@ def _solve_in_lanes(
             verify(X, problem.visiting_order, first.base, space.lanes, space.pass_scratch, ahead)
         space.make_room_for_alphas()
         settle_kernels.settle(enough, space.cursor, space.lanes, space.out)
-    out, used = space.out, space.out.ends[-1]
+    part = _part_of(problem, block, ordered[space.out.order], space.out)
+    problem.idle_spaces[panel_type].append(space)
+    return part
+
+
+def _space(problem: OneVsAllProblem, panel_type: PanelType, n_labels: int) -> DualSpace:
+    """The buffers of a block that has ended, or new ones. There are never more of them than threads."""
+    keeps_alphas = problem.kept_samples is not None
+    try:
+        space = problem.idle_spaces[panel_type].pop()
+    except IndexError:
+        return DualSpace(problem.X, n_labels, panel_type, keeps_alphas=keeps_alphas)
+    space.begin(n_labels, keeps_alphas=keeps_alphas)
+    return space
+
+
+def _part_of(problem: OneVsAllProblem, block: Block, labels: np.ndarray, out: DualOutput) -> Part:
+    """The part of these labels, which are in the order in which they ended, in rising order."""
+    order, used = np.argsort(labels), out.ends[-1]
     # `data` has room to spare
-    W = problem.weight_rows(out.data[:used].copy(), out.indices[:used], out.ends)
-    part = part_of(block, ordered[out.order], W, out.status, out.n_iter, out.figures)
+    W = problem.weight_rows(out.data[:used].copy(), out.indices[:used], out.ends, order)
+    part = part_of(block, labels[order], W, out.status[order], out.n_iter[order], out.figures[order])
     if out.keeps_alphas:
         used = out.alpha_ends[-1]
-        part = with_alphas(part, out.alpha[:used].copy(), out.alpha_rows[:used].copy(), out.alpha_ends)
+        part = with_alphas(part, out.alpha[:used], out.alpha_rows[:used], out.alpha_ends, order)
     return part
 
 

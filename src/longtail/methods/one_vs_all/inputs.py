@@ -216,12 +216,19 @@ class OneVsAllData:
         kernels.margins(self.X, frozen(w, np.float64), z)
         return z.astype(np.float32)
 
-    def weight_rows(self, data: np.ndarray, features: np.ndarray, indptr: np.ndarray) -> sp.csr_array:
-        """The weights of labels by feature, as rows with the columns of X."""
+    def weight_rows(
+        self, data: np.ndarray, features: np.ndarray, indptr: np.ndarray, order: np.ndarray | None = None
+    ) -> sp.csr_array:
+        """The weights of labels by feature, as rows with the columns of X. `order` has the rows in their new order."""
         if indptr[-1] <= LARGEST_INT32:
             indptr = indptr.astype(np.int32)  # SciPy would widen the columns to the type of indptr
         W = sp.csr_array((data, self.column_of[features], indptr), shape=(len(indptr) - 1, self.D))
-        return sp.csr_array(W.tocsc())  # sorts the columns of each row in linear time
+        by_column = W.tocsc()
+        if order is not None:
+            place = np.empty(len(order), by_column.indices.dtype)
+            place[order] = np.arange(len(order))
+            by_column.indices = place[by_column.indices]
+        return sp.csr_array(by_column)  # sorts rows, and the columns of each row, in linear time
 
 
 def suits_float32(X: Samples) -> bool:

@@ -115,14 +115,16 @@ class DualOutput(NamedTuple):
 
 
 class DualSpace:
-    """The buffers of one thread; those for working sets and output grow as labels need them."""
+    """The buffers of one thread for `n_labels` labels; those for working sets and output grow as labels need them.
+
+    `begin` makes them ready for other labels of the same X, so that a thread needs them only once.
+    """
 
     def __init__(self, X: Samples, n_labels: int, panel_type: type, *, keeps_alphas: bool = False) -> None:
         def floats() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.float32)
 
         (n, n_dense), d = X.dense.shape, X.n_sparse
-        self.cursor = np.zeros(2, np.int64)  # next label, labels done
         self.lanes = Lanes(
             each=np.zeros(LABEL_LANES, LANE), rows=np.zeros(0, np.uint32), alpha=np.zeros(0),
             features=np.zeros((LABEL_LANES, d + LINES_AHEAD), np.uint32), users=np.zeros(d, np.uint32),
@@ -140,14 +142,23 @@ class DualSpace:
             products=np.zeros((DENSE_ROWS, LABEL_LANES), np.float32),
         )  # fmt: skip
         self.out = DualOutput(
-            indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(n_labels + 1, np.int64),
-            order=np.zeros(n_labels, np.int64), status=np.zeros(n_labels, np.uint8),
-            n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)), keeps_alphas=keeps_alphas,
-            alpha_ends=np.zeros(n_labels + 1 if keeps_alphas else 0, np.int64), alpha_rows=np.zeros(0, np.uint32),
-            alpha=np.zeros(0, np.float32),
+            indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(1, np.int64),
+            order=np.zeros(0, np.int64), status=np.zeros(0, np.uint8), n_iter=np.zeros(0, np.int32),
+            figures=np.zeros((0, 4)), keeps_alphas=False, alpha_ends=np.zeros(0, np.int64),
+            alpha_rows=np.zeros(0, np.uint32), alpha=np.zeros(0, np.float32),
         )  # fmt: skip
+        self.begin(n_labels, keeps_alphas=keeps_alphas)
         for more in (MORE_ROWS, MORE_OUTPUT):
             self.grow(more)
+
+    def begin(self, n_labels: int, *, keeps_alphas: bool = False) -> None:
+        """Make the output ready for `n_labels` labels. All lanes are empty before the first and after the last."""
+        self.cursor = np.zeros(2, np.int64)  # next label, labels done
+        self.out = self.out._replace(
+            ends=np.zeros(n_labels + 1, np.int64), order=np.zeros(n_labels, np.int64),
+            status=np.zeros(n_labels, np.uint8), n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)),
+            keeps_alphas=keeps_alphas, alpha_ends=np.zeros(n_labels + 1 if keeps_alphas else 0, np.int64),
+        )  # fmt: skip
 
     def grow(self, which: int) -> None:
         """Double what `prepare` had no room for."""

@@ -38,8 +38,15 @@ def _arrays(W: sp.csr_array) -> dict[str, np.ndarray]:
     return {"data": W.data, "indices": indices, "indptr": indptr}
 
 
-def with_alphas(part: Part, alpha: np.ndarray, rows: np.ndarray, indptr: np.ndarray) -> Part:
-    """The part with the alphas of its labels, for a later fit (alphas.py)."""
+def with_alphas(
+    part: Part, alpha: np.ndarray, rows: np.ndarray, indptr: np.ndarray, order: np.ndarray | None = None
+) -> Part:
+    """The part with the alphas of its labels, for a later fit (alphas.py). `order` has the rows in their new order."""
+    if order is not None:
+        n_samples = int(rows.max(initial=0)) + 1
+        some = sp.csr_array((alpha, rows.astype(np.int32, copy=False), indptr), shape=(len(order), n_samples))
+        some = stack_rows([some], order)
+        alpha, rows, indptr = some.data, some.indices, some.indptr.astype(np.int64, copy=False)
     arrays = {"alpha": alpha, "alpha_rows": rows.astype(np.int32, copy=False), "alpha_indptr": indptr}
     return replace(part, arrays={**part.arrays, **arrays})
 
@@ -112,10 +119,17 @@ class WeightStack(Stack):
         if self.n_samples is not None:
             self.alphas.append((part.items, alphas_of(part, self.n_samples)))
         data, indices, indptr = (part.arrays[name] for name in ("data", "indices", "indptr"))
-        n_next = 0 if self.shelf is not None else self._add_next(part.items, data, indices, indptr)
-        for row, label in enumerate(part.items[n_next:].tolist(), n_next):
+        done = 0
+        while self.shelf is None and (n_next := self._add_next(part.items[done:], data, indices, indptr[done:])):
+            done += n_next
+            self._append_waiting()
+        for row, label in enumerate(part.items[done:].tolist(), done):
             taken = slice(*indptr[row : row + 2])
             self.pending[label] = indices[taken], data[taken]
+        self._append_waiting()
+
+    def _append_waiting(self) -> None:
+        """Add the rows that are the next ones: those that wait, and copies of earlier rows."""
         while self.n_rows < len(self.twins) and self._append(self.n_rows, int(self.twins[self.n_rows])):
             self.n_rows += 1
 
@@ -124,11 +138,12 @@ class WeightStack(Stack):
         possible = labels[: len(self.twins) - self.n_rows]
         is_next = (possible == self.n_rows + np.arange(len(possible))) & (self.twins[possible] == possible)
         n_next = len(possible) if is_next.all() else int(is_next.argmin())
-        begun, more = int(self.indptr[self.n_rows]), int(indptr[n_next])
+        first, begun = int(indptr[0]), int(self.indptr[self.n_rows])
+        more = int(indptr[n_next]) - first
         self._make_room(begun + more)
-        self.indices[begun : begun + more] = indices[:more]
-        self.data[begun : begun + more] = data[:more]
-        self.indptr[self.n_rows + 1 : self.n_rows + n_next + 1] = begun + indptr[1 : n_next + 1]
+        self.indices[begun : begun + more] = indices[first : first + more]
+        self.data[begun : begun + more] = data[first : first + more]
+        self.indptr[self.n_rows + 1 : self.n_rows + n_next + 1] = begun + indptr[1 : n_next + 1] - first
         self.n_rows += n_next
         return n_next
 

@@ -14,8 +14,9 @@ from longtail.methods.one_vs_all.first_rows import rare_features
 from longtail.methods.one_vs_all.forecast import of_labels
 from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins
 from longtail.methods.one_vs_all.label_tree import label_tree
+from longtail.methods.one_vs_all.lanes import DualSpace
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
-from longtail.methods.one_vs_all.panel import panel_type
+from longtail.methods.one_vs_all.panel import FULL, SHORT, PanelType, panel_type
 from longtail.methods.one_vs_all.parts import WeightStack
 from longtail.methods.one_vs_all.verify_kernels import visiting_order
 from longtail.methods.problem import NO_EXTRAS, Block, Extras, Part, Problem
@@ -56,6 +57,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
             self.rare_features = rare_features(self.X) if rare else None
             self.panel_type = panel_type(self.tol)
             self.visiting_order = visiting_order(self.X)
+        self.idle_spaces: dict[PanelType, list[DualSpace]] = {SHORT: [], FULL: []}  # of blocks that have ended
         self.parent = np.full(self.n_labels, ROOT)
         if self.start.begins_at_parent and len(self.labels):
             self.parent = label_tree(self.positives, self.n_samples, self.labels)
