@@ -133,8 +133,13 @@ def all_fits(
     masks: list[np.ndarray],
     progress: Progress,
     prefix: str = "",
+    *,
+    rough: bool = True,
 ) -> Fits:
-    """Fit on all rows, and then without the rows of each mask. `prefix` begins the names of the fits."""
+    """Fit on all rows, and then without the rows of each mask. `prefix` begins the names of the fits.
+
+    rough : whether fits that only serve calibration may be rough, where a method can do this
+    """
     depth = n_candidates(Y)
     models: list[Model] = []
     parts = []
@@ -154,7 +159,7 @@ def all_fits(
         step = part_of(progress, n_before + 1 + number, n_steps)
         extras = Extras()
         if final.alphas is not None:
-            extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=True)
+            extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=rough)
         name = f"{prefix}without-{number}"
         model = solve(estimator, X[used], rest, step, name, extras, used).model
         if extras.rough and not similar_scale(final.model, model, X, Y, mask):

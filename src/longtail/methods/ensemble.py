@@ -151,7 +151,7 @@ class Ensemble(ExtremeClassifier):
     def _train(
         self, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
     ) -> tuple[Model, Training, HeldOut | None]:
-        """Fit every member without the held-out rows, and then on all rows."""
+        """Fit every member on all rows, and then without the held-out rows."""
         masks = rows_to_hold_out(self.calibrate, Y, self.random_state)
         depth = n_candidates(Y)
         finals: list[Model] = []
@@ -160,7 +160,9 @@ class Ensemble(ExtremeClassifier):
         for m, each in enumerate(self.members):
             member = type(each)(**{**each.get_params(deep=False), "n_jobs": self.n_jobs})
             rows = normalize_rows(X) if member.normalize else X
-            fits = all_fits(member, solve, rows, Y, masks, part_of(progress, m, len(self.members)), f"member-{m}-")
+            step = part_of(progress, m, len(self.members))
+            # a rough fit is worse than a whole one, so that its member would get too little weight
+            fits = all_fits(member, solve, rows, Y, masks, step, f"member-{m}-", rough=False)
             calibrator = _logistic(fits.calibrator(Y))
             first.append(
                 [
