@@ -149,6 +149,7 @@ class _Assembly:
             self.released = time.monotonic()
 
     def result(self) -> Solved:
+        memory.release()
         problem = self.problem
         record = training.combine(self.records, problem.unit, problem.item_of(), problem.settings)
         alphas = self.stack.kept()
