@@ -19,6 +19,7 @@ from longtail.methods.ensemble import _combined, fit_weights
 from longtail.methods.pd_sparse.stages import STAGES, n_passes
 from longtail.methods.problem import NO_EXTRAS
 from longtail.models import EnsembleModel
+from longtail.topk import TopK
 from tests.methods.one_vs_all.problems import text_like
 
 FAST = {
@@ -97,13 +98,22 @@ def test_pd_sparse_repeats_its_first_fit():
     assert clf.C_ in (1.0, 10.0)
 
 
-def test_the_alphas_of_some_rows():
-    alphas = sp.csr_array(np.array([[0, 2.0, -1, 3], [0, 0, -4, 0], [-3, 0, 0, 1]], np.float32))  # labels, rows
-    alphas.data[alphas.data == 3] = 0.0  # stays an entry
-    found = calibrating.alphas_of(alphas, np.array([1, 2, 3]), np.array([True, False, True]))
-    assert found.shape == (3, 3)
-    assert np.diff(found.indptr).tolist() == [3, 0, 1]
-    np.testing.assert_array_equal(found.toarray(), [[2, -1, 0], [0, 0, 0], [0, 0, 1]])
+def test_the_rows_to_score_are_a_part_of_the_held_out_rows():
+    masks = [np.arange(100_000) % 5 == 0]
+    (rows,) = calibrating.rows_to_score(masks, 20, 0)
+    assert len(rows) == 5000  # a twentieth of all rows
+    assert masks[0][rows].all()
+    assert (np.diff(rows) > 0).all()
+    assert np.array_equal(rows, calibrating.rows_to_score(masks, 20, 0)[0])
+    (few,) = calibrating.rows_to_score(masks, 400, 0)
+    assert len(few) == 1000  # candidates are limited, too
+    small = [np.arange(1000) % 4 == number for number in range(4)]
+    assert [len(rows) for rows in calibrating.rows_to_score(small, 20, 0)] == [250] * 4
+
+
+def test_the_fold_of_every_row():
+    masks = [np.array([True, False, False, False]), np.array([False, False, True, False])]
+    assert calibrating.fold_of(masks).tolist() == [0, -1, 1, -1]
 
 
 def test_counts_are_in_proportion_to_all_rows():
@@ -143,26 +153,35 @@ def test_a_calibrator_is_on_the_scale_of_the_final_model(method, monkeypatch):
     assert clf.model_.calibrator.coefficients.margin == pytest.approx(fits.scale.slope * fitted.margin)
 
 
-@pytest.mark.parametrize(("factor", "names"), [(1.9, ["without-0"]), (2.1, ["without-0", "without-0-whole"])])
-def test_a_rough_fit_on_another_scale_gives_way_to_a_whole_one(factor, names, monkeypatch):
-    """The rough model gets `factor` times the weights of the model of all rows, so its margins have that spread."""
-    made, all_fits, final = [], calibrating.all_fits, []
+@pytest.mark.parametrize(("factor", "names"), [(1.9, ["all"]), (2.1, ["all", "without-0"])])
+def test_rough_scores_on_another_scale_give_way_to_a_whole_fit(factor, names, monkeypatch):
+    """The rough scores are replaced by `factor` times those of the model of all rows, so they have that spread."""
+    made, all_fits = [], calibrating.all_fits
 
-    def watched(estimator, solve, *rest, **options):
+    def watched(estimator, solve, X, *rest, **options):
         def noted(*args, **kwargs):
             solved = solve(*args, **kwargs)
-            made.append((args[4], args[5].rough))
+            made.append(args[4])
             if args[4] == "all":
-                final.append(solved.model)
-            if args[5].rough:
-                return solved._replace(model=replace(final[0], W=sp.csr_array(factor * final[0].W, dtype=np.float32)))
+                folds = args[5].folds
+                top = solved.model.predict_topk(sp.csr_array(X[folds.to_score[0]]), folds.depth)
+                return solved._replace(held_out=[TopK(top.labels, np.float32(factor) * top.scores)])
             return solved
 
-        return all_fits(estimator, noted, *rest, **options)
+        return all_fits(estimator, noted, X, *rest, **options)
 
     monkeypatch.setattr(calibrating, "all_fits", watched)
     lt.OneVsAll(calibrate="held-out", n_jobs=1).fit(*data())
-    assert made == [("all", False), *((name, name == "without-0") for name in names)]
+    assert made == names
+
+
+@pytest.mark.parametrize("params", [{"loss": "logistic"}, {"solver": "newton"}, {"tol": 1e-9}])
+def test_labels_that_coordinate_descent_does_not_solve_need_a_whole_fit(params, monkeypatch):
+    found, all_fits = [], calibrating.all_fits
+    monkeypatch.setattr(calibrating, "all_fits", lambda *args: found.append(all_fits(*args)) or found[0])
+    X, y = data()
+    lt.OneVsAll(calibrate="held-out", n_jobs=1, **params).fit(X, y)
+    assert len(found[0].models) == 1
 
 
 def test_without_calibration_nothing_changes():
@@ -183,23 +202,29 @@ def test_the_weights_are_those_of_a_fit_without_calibration(method):
     np.testing.assert_array_equal(clf.model_.calibrator.counts, calibrating.counts_of(clf._truth(y, 300)))
 
 
-def test_scores_of_held_out_rows_are_those_of_a_fit_without_these_rows():
+@pytest.mark.parametrize("way", ["held-out", "cross-fit:folds=3"])
+def test_scores_of_held_out_rows_are_those_of_a_fit_without_these_rows(way):
     X, Y = text_like(5, n=3000, L=60)
     clf = lt.OneVsAll(n_jobs=1)
-    (mask,) = calibrating.rows_to_hold_out("held-out", Y, 0)
+    masks = calibrating.rows_to_hold_out(way, Y, 0)
 
     def solve(maker, X, Y, progress, name, extras=NO_EXTRAS, used=None):
         return solving.solve(maker._job(X, Y, np.arange(Y.shape[1]), extras), progress)
 
-    fits = calibrating.all_fits(clf, solve, X, Y, [mask], lambda share: None)
-    rest = solve(clf, X[~mask], Y[~mask], lambda share: None, "")
-    columns = np.arange(Y.shape[1])
-    rough, exact, known = (model.scores(X[mask], columns) for model in (fits.models[0], rest.model, fits.final.model))
-    positive = Y[mask].toarray() > 0
-    assert (known - exact)[positive].mean() > 0.08  # what a row that was trained on gains
-    assert abs((rough - exact)[positive].mean()) < 0.02
-    assert abs((rough - exact)[~positive].mean()) < 0.02
-    assert np.abs(rough - exact).mean() < 0.05
+    fits = calibrating.all_fits(clf, solve, X, Y, masks, lambda share: None)
+    assert not fits.models
+    for mask, rows, part in zip(masks, fits.scored, fits.parts, strict=True):
+        rest = solve(clf, X[~mask], Y[~mask], lambda share: None, "")
+        columns = np.arange(Y.shape[1])
+        exact, known = (
+            np.take_along_axis(model.scores(X[rows], columns), part.top.labels, axis=1)
+            for model in (rest.model, fits.final.model)
+        )
+        rough = part.top.scores
+        assert (known - exact)[part.hit].mean() > 0.05  # what a row that was trained on gains
+        assert abs((rough - exact)[part.hit].mean()) < 0.02
+        assert abs((rough - exact)[~part.hit].mean()) < 0.03
+        assert np.abs(rough - exact).mean() < 0.05
 
 
 @pytest.mark.parametrize("way", ["held-out", "held-out:fraction=0.3", "cross-fit:folds=4"])

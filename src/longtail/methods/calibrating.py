@@ -6,12 +6,12 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
 The fit on all rows is the one of `calibrate=False`. The other fits only serve calibration. The dual solver of
-`OneVsAll` begins them at the alphas of the fit on all rows, without those of the held-out rows, and makes no pass over
-X (methods/one_vs_all/dual.py). If the margins of such a rough fit are on quite another scale, a whole fit takes its
-place. A method that chooses parameters does so in a fit of its own, on the rows of the first
-fold, and all others repeat its choices (`ExtremeClassifier._after`): fits that choose differently have scores on
-different scales. Where the scores of these fits are on another scale than those of the fit on all rows, the
-calibrator is adjusted to it (calibration/scale.py).
+`OneVsAll` needs none: while it has a label in hand, it solves it once more without the held-out rows, roughly, and
+scores these rows (methods/one_vs_all/dual.py). If the margins of these rough fits are on quite another scale, whole
+fits take their place. A method that chooses parameters does so in a fit of its own, on the rows of the first fold, and
+all others repeat its choices (`ExtremeClassifier._after`): fits that choose differently have scores on different
+scales. Where the scores of these fits are on another scale than those of the fit on all rows, the calibrator is
+adjusted to it (calibration/scale.py).
 """
 
 from __future__ import annotations
@@ -23,28 +23,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import check_random_state
 
 from longtail.calibration import N_WRONG, HeldOut, Scale, calibrated, choose, fit_calibrator, wrong_margins
 from longtail.data import split
 from longtail.errors import InputError
 from longtail.hybrid import model_rows
 from longtail.methods import spec
-from longtail.methods.problem import Extras
+from longtail.methods.problem import Extras, Folds
+from longtail.metrics.hits import find_hits
 from longtail.models import Calibrator, Model
+from longtail.topk import TopK
 from longtail.training import Training
 
 if TYPE_CHECKING:
     from longtail.methods.base import ExtremeClassifier
     from longtail.methods.solving import Progress, Solved
 
-Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name, extras, rows of X used) -> model, record, alphas
+Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name, extras, rows of X used) -> Solved
 DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
-MAX_ROWS = 20_000  # most rows to hold out; the calibrator has few parameters, so more rows would not change it
+MAX_ROWS = 20_000  # most rows to hold out
+SCORED_ROWS, SCORED_SHARE = 2_500, 0.05  # most of them to score, or this share of all rows if that is more
+MAX_CANDIDATES = 400_000  # most candidates of these rows; the calibrator has few parameters
 FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 COMMON_ROWS = 2000  # rows on which the scales of models are compared
-CHECKED_ROWS, CHECKED_LABELS = 200, 200  # that show whether a rough fit is of use
+CHECKED_ROWS = 200  # rows that show whether a rough fit is of use
 LARGEST_FACTOR = 2.0  # by which its margins may differ from those of the fit on all rows
 
 
@@ -90,18 +95,29 @@ def n_candidates(Y: sp.csr_array) -> int:
     return int(min(Y.shape[1], wanted))
 
 
+def rows_to_score(masks: list[np.ndarray], depth: int, random_state: Any) -> list[np.ndarray]:
+    """Return, for each mask, the held-out rows that are scored: all of them, or a random part in rising order."""
+    enough = max(SCORED_ROWS, int(SCORED_SHARE * len(masks[0])))
+    most = min(enough, max(MAX_CANDIDATES // depth, MIN_ROWS)) // len(masks)
+    random = check_random_state(random_state)
+    held = [np.flatnonzero(mask) for mask in masks]
+    return [rows if len(rows) <= most else np.sort(random.choice(rows, most, replace=False)) for rows in held]
+
+
 @dataclass(frozen=True, eq=False)
 class Fits:
     """The fits of one estimator: on all rows, and without the rows of every mask.
 
     final : the fit on all rows
-    models : the models of the fits without held-out rows
-    parts : what these models predict for the rows that they do not know
+    models : the models of the fits without held-out rows; rough fits have none
+    scored : for every mask, the held-out rows that are scored
+    parts : what these fits predict for them
     scale : from margins of the fit on all rows to margins of these models
     """
 
     final: Solved
     models: list[Model]
+    scored: list[np.ndarray]
     parts: list[HeldOut]
     scale: Scale
 
@@ -141,9 +157,6 @@ def all_fits(
     rough : whether fits that only serve calibration may be rough, where a method can do this
     """
     depth = n_candidates(Y)
-    models: list[Model] = []
-    parts = []
-    whole = True
     n_before = int(estimator.chooses)
     n_steps = n_before + 1 + len(masks)
     if estimator.chooses:
@@ -151,47 +164,60 @@ def all_fits(
         step = part_of(progress, 0, n_steps)
         estimator = estimator._after(solve(estimator, X[used], Y[used], step, f"{prefix}choice", used=used).record)
     step = part_of(progress, n_before, n_steps)
-    final = solve(estimator, X, Y, step, f"{prefix}all", Extras(keep_alphas=True))
-    for number, mask in enumerate(masks):
-        used, held = np.flatnonzero(~mask), np.flatnonzero(mask)
-        rest = Y[used]
-        counts = counts_of(rest)
+    scored = rows_to_score(masks, depth, estimator.random_state)
+    counts = [in_proportion(counts_of(Y[~mask]), mask) for mask in masks]
+    known = known_rows(masks[0])
+    folds = Folds(fold_of(masks), (np.concatenate([scored[0], known]), *scored[1:]), depth) if rough else None
+    final = solve(estimator, X, Y, step, f"{prefix}all", Extras(folds=folds))
+    if final.held_out is not None:
+        first, *others = final.held_out
+        if similar_scale(final.model, first[len(scored[0]) :], X[known], Y[known]):
+            tops = [first[: len(scored[0])], *others]
+            parts = [HeldOut.of(top, Y[rows], n) for top, rows, n in zip(tops, scored, counts, strict=True)]
+            return Fits(final, [], scored, parts, Scale())
+    models: list[Model] = []
+    parts = []
+    for number, (mask, rows) in enumerate(zip(masks, scored, strict=True)):
+        used = np.flatnonzero(~mask)
         step = part_of(progress, n_before + 1 + number, n_steps)
-        extras = Extras()
-        if final.alphas is not None:
-            extras = Extras(alphas=alphas_of(final.alphas, used, counts > 0), rough=rough)
-        name = f"{prefix}without-{number}"
-        model = solve(estimator, X[used], rest, step, name, extras, used).model
-        if extras.rough and not similar_scale(final.model, model, X, Y, mask):
-            extras = replace(extras, rough=False)
-            model = solve(estimator, X[used], rest, step, f"{name}-whole", extras, used).model
-        whole &= not extras.rough
-        top = model.predict_topk(model_rows(X[held]), depth, n_jobs=estimator.n_jobs)
-        parts.append(HeldOut.of(top, Y[held], in_proportion(counts, mask)))
+        model = solve(estimator, X[used], Y[used], step, f"{prefix}without-{number}", used=used).model
+        top = model.predict_topk(model_rows(X[rows]), depth, n_jobs=estimator.n_jobs)
+        parts.append(HeldOut.of(top, Y[rows], counts[number]))
         models.append(model)
-    final = final._replace(alphas=None)
     scale = Scale()
-    if estimator.matches_scale and whole:
+    if estimator.matches_scale:
         between = common_scale(final.model, models, X, Y, masks, estimator.n_jobs)
         scale = between.weakened(estimator.matches_scale)
-    return Fits(final, models, parts, scale)
+    return Fits(final, models, scored, parts, scale)
 
 
-def similar_scale(final: Model, model: Model, X: Any, Y: sp.csr_array, mask: np.ndarray) -> bool:
+def fold_of(masks: list[np.ndarray]) -> np.ndarray:
+    """Return, for every row, the number of the mask that holds it out, or -1."""
+    fold = np.full(len(masks[0]), -1, np.int32)
+    for number, mask in enumerate(masks):
+        fold[mask] = number
+    return fold
+
+
+def known_rows(mask: np.ndarray) -> np.ndarray:
+    """Return some rows that are not in the mask, on which `similar_scale` compares two fits."""
+    used = np.flatnonzero(~mask)
+    return used[:: math.ceil(len(used) / CHECKED_ROWS)]
+
+
+def similar_scale(final: Model, best: TopK, X: Any, Y: sp.csr_array) -> bool:
     """Whether the margins of a rough fit are about those of the fit on all rows.
 
     They are not if few rows determine the weights, and others would have joined them in the place of those held out.
-    Some rows that both fits know, and their best wrong labels among the most frequent ones, are enough to see it.
+    The best wrong labels of some rows that both fits know are enough to see it. Those of the fit on all rows are looked
+    for among the labels that the rough fit found for any of these rows.
     """
-    used = np.flatnonzero(~mask)
-    rows = used[:: math.ceil(len(used) / CHECKED_ROWS)]
-    labels = np.argsort(-counts_of(Y), kind="stable")[:CHECKED_LABELS]
-    right = Y[rows][:, labels].toarray() > 0
-    spread = []
-    for each in (final, model):
-        margins = np.where(right, -np.inf, each.scores(model_rows(X[rows]), labels))
-        best = -np.sort(-margins, axis=1)[:, :N_WRONG]
-        spread.append(float(best[np.isfinite(best)].std()))
+    is_wrong = ~find_hits(Y, best).hit
+    first = is_wrong & (np.cumsum(is_wrong, axis=1) <= N_WRONG)
+    labels = np.unique(best.labels[:, :DEPTH])
+    margins = np.where(Y[:, labels].toarray() > 0, -np.inf, final.scores(model_rows(X), labels))
+    known = -np.sort(-margins, axis=1)[:, :N_WRONG]
+    spread = [float(each[np.isfinite(each)].std()) for each in (best.scores[first], known)]
     return min(spread) > 0 and max(spread) < LARGEST_FACTOR * min(spread)
 
 
@@ -213,20 +239,6 @@ def common_scale(
             top = each.predict_topk(model_rows(X[some]), depth, n_jobs=n_jobs)
             found.append(wrong_margins(HeldOut.of(top, Y[some], counts_of(Y)), final.log_scores))
     return Scale.between(*(np.concatenate(found) for found in margins))
-
-
-def alphas_of(alphas: sp.csr_array, used: np.ndarray, has_rows: np.ndarray) -> sp.csr_array:
-    """Return the alphas of some rows, for a fit on these.
-
-    used : the rows
-    has_rows : for every label, whether one of them has it. A label without rows would have to begin with about all
-        rows, so its alphas are left out, and it begins as usual. All such labels have one solution.
-    """
-    some = alphas[:, used]
-    sizes = np.diff(some.indptr)
-    kept = np.repeat(has_rows, sizes)
-    indptr = np.concatenate([[0], np.cumsum(np.where(has_rows, sizes, 0))])
-    return sp.csr_array((some.data[kept], some.indices[kept], indptr), shape=some.shape)
 
 
 def counts_of(Y: sp.csr_array) -> np.ndarray:

@@ -22,7 +22,21 @@ from longtail.methods.forecast import Forecast
 from longtail.models import LabelWeights, LinearModel, Model
 from longtail.parallel import Work
 from longtail.store import Shelf
+from longtail.topk import TopK
 from longtail.training import Training
+
+
+class Folds(NamedTuple):
+    """Rows that calibration holds out, one fold after the other.
+
+    fold_of : for every row of X, the fold in which it is held out, or -1
+    to_score : for every fold, the rows of X to score without this fold
+    depth : how many of the best labels of each are wanted
+    """
+
+    fold_of: np.ndarray
+    to_score: tuple[np.ndarray, ...]
+    depth: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,17 +47,15 @@ class Extras:
     """
 
     sample_weight: np.ndarray | None = None  # of every row, above 0
-    alphas: sp.csr_array | None = None  # of an earlier solution; methods/one_vs_all/alphas.py explains them
-    keep_alphas: bool = False
-    rough: bool = False  # whether weights that only serve calibration are enough for labels with alphas
+    folds: Folds | None = None  # the best labels of held-out rows are wanted beside the model
     kept: Part | None = None  # labels that are not trained again, because an update does not touch them
     old: OldModel | None = None  # what an update continues from
 
     def arrays(self) -> list[np.ndarray]:
         """Return the arrays that the parts depend on."""
-        alphas, weight = self.alphas, self.sample_weight
-        arrays = [] if alphas is None else [alphas.data, alphas.indices, alphas.indptr]
-        return arrays if weight is None else [*arrays, weight]
+        arrays = [] if self.sample_weight is None else [self.sample_weight]
+        folds = self.folds
+        return arrays if folds is None else [*arrays, folds.fold_of, *folds.to_score, np.array(folds.depth)]
 
 
 NO_EXTRAS = Extras()
@@ -113,8 +125,8 @@ class Stack(ABC):
     def add(self, part: Part) -> None:
         """Add a part. Each part is added once."""
 
-    def kept(self) -> sp.csr_array | None:
-        """Return the alphas of all labels, if parts keep them."""
+    def held_out(self) -> list[TopK] | None:
+        """Return the best labels of the rows to score, for every fold (`Folds`), if all parts have them."""
         return None
 
     @abstractmethod

@@ -19,6 +19,7 @@ from longtail.errors import InputError, ModelError, RunError
 from longtail.methods.problem import Block, Extras, Part, Problem
 from longtail.models import LinearModel, Model
 from longtail.models.sharded import divided, shard_weights
+from longtail.topk import TopK
 from longtail.training import Training
 
 if TYPE_CHECKING:
@@ -40,11 +41,14 @@ class Maker(Protocol):
 
 
 class Solved(NamedTuple):
-    """What became of a job: the model, its training record, and the alphas, if they were to be kept."""
+    """What became of a job: the model, its training record, and the best labels of held-out rows.
+
+    held_out : for every fold of `Extras.folds`, the best labels of its rows; None if the solver does not find them
+    """
 
     model: Model
     record: Training
-    alphas: sp.csr_array | None = None
+    held_out: list[TopK] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ def solve(
     shard_size: int | None = None,
     plan: Plan | None = None,
 ) -> Solved:
-    """Return the model of the job and its training record, and the alphas if the job keeps them.
+    """Return the model of the job, its training record, and the best labels of held-out rows.
 
     plan : kept in the run folder; the time limits of blocks come from it
     """
@@ -152,9 +156,8 @@ class _Assembly:
         memory.release()
         problem = self.problem
         record = training.combine(self.records, problem.unit, problem.item_of(), problem.settings)
-        alphas = self.stack.kept()
-        model = self.stack.model()
-        return Solved(divided(model, self.most) if isinstance(model, LinearModel) else model, record, alphas)
+        held_out, model = self.stack.held_out(), self.stack.model()
+        return Solved(divided(model, self.most) if isinstance(model, LinearModel) else model, record, held_out)
 
 
 # --- in a folder -----------------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def test_lanes_list_features_once_and_the_panel_holds_their_weights(seed, taken,
             dual_kernels.clear(features, s)
             assert not s.w.any()
             assert not s.w_dense.any()
-        settle_kernels.close_lane(b, 1.0, 0.0, True, rule.prune, L, space.out, step)
+        settle_kernels.close_lane(b, 1.0, 0.0, True, rule, L, space.out, step)
         dense[:, b] = 0.0
         np.testing.assert_array_equal(as_floats(L.panel), dense)
         assert not L.users.any()

@@ -18,12 +18,10 @@ labels share, finds the rows that are missing there:
 The pass reads the weights in bfloat16. The certificate stays exact, because P is taken at the rounded weights,
 which are also the ones returned, and D at the alphas, which are not rounded. panel.py says where float32 is used.
 
-A label that has alphas of an earlier solution, of the same or of similar data, begins with these rows and alphas
-instead of 1 (alphas.py). What it ends with can be kept for a later fit.
-
-Calibration needs the solutions again, without the rows that it holds out, but not exactly. A label then begins at its
-alphas of the other rows and does step 2 only, so there is no pass and no certificate. Negatives replace the ones that
-left. They are in the working set, too, if they are among the rows that the last pass found.
+Calibration needs the scores of held-out rows by the solutions without them, but not exactly. So when a label is solved,
+its working set is solved once more without these rows, from the alphas of the others. Rows that the last pass found
+replace those that left. There is no pass over X and no certificate: the new weights score the held-out rows, and only
+the best labels of each are kept (best_labels.py).
 
 Labels on which this does not reach the tolerance (badly scaled features, tiny tolerances) are solved again with float32
 weights, and if that fails by Newton, in float64; they then have to show the same gap. Weights are sparse throughout;
@@ -41,14 +39,16 @@ import numpy as np
 
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
-from longtail.methods.one_vs_all import newton, resume_kernels, settle_kernels, starts
-from longtail.methods.one_vs_all.alphas import EarlierAlphas
+from longtail.methods.one_vs_all import newton, settle_kernels, starts
+from longtail.methods.one_vs_all.best_labels import BestLabels
+from longtail.methods.one_vs_all.best_labels_kernels import score_rows
 from longtail.methods.one_vs_all.first_rows import first_rows
+from longtail.methods.one_vs_all.lane_intrinsics import LABEL_LANES
 from longtail.methods.one_vs_all.lanes import DualOutput, DualRule, DualSpace
 from longtail.methods.one_vs_all.panel import FULL, PanelType
-from longtail.methods.one_vs_all.parts import merged, part_of, with_alphas
+from longtail.methods.one_vs_all.parts import merged, part_of
 from longtail.methods.one_vs_all.starts.msi import NEWTON_NEGATIVE_SCORE
-from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES, fetch_ahead, verify
+from longtail.methods.one_vs_all.verify_kernels import fetch_ahead, verify
 from longtail.parallel import Work
 from longtail.training import Status
 
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
     from longtail.methods.one_vs_all.problem import OneVsAllProblem
     from longtail.methods.problem import Block, Part
 
-ROUGH_TOL = 3.0  # multiple of `tol` for rough solutions
-ANY_GAP = 1e9  # a relative gap that is always reached
 BLOCK_LABELS = 512
 BLOCK_WORK = 2_000_000_000  # entries of X times labels in a block: about two seconds
 
@@ -70,31 +68,28 @@ def block_labels(pass_work: int) -> int:
 def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
     """Solve the labels of a block to a relative duality gap of `problem.tol` over all rows.
 
-    If it is `rough`, labels that have alphas are solved on their rows only.
+    If rows are held out, and coordinate descent solves all labels, the part has the best labels of these rows.
     """
-    is_rough = _has_alphas(block.items, problem.earlier_alphas) & problem.rough
-    if not is_rough.any():
-        return _solve_exactly(problem, first, block, work)
-    rough = block._replace(items=block.items[is_rough])
-    part = _solve_in_lanes(problem, first, rough, problem.panel_type, work, rough=True)
-    if is_rough.all():
-        return part
-    others = _solve_exactly(problem, first, block._replace(items=block.items[~is_rough]), work)
-    order = np.argsort(np.concatenate([part.items, others.items]))
-    return merged([part, others], order, problem.D, problem.kept_samples)
-
-
-def _solve_exactly(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, work: Work) -> Part:
-    part = _solve_in_lanes(problem, first, block, problem.panel_type, work)
+    best = None if problem.folds is None else BestLabels(problem.folds)
+    part = _solve_in_lanes(problem, first, block, problem.panel_type, work, best)
     if problem.panel_type != FULL and (part.status != Status.CONVERGED).any():
-        part = _solve_again(problem, first, block, part, work)
+        part = _solve_again(problem, first, block, part, work, best)
+    if best is not None and (part.status == Status.CONVERGED).all():
+        return replace(part, arrays={**part.arrays, "best": best.best()})
     return _finish(problem, block, part, work)
 
 
-def _solve_again(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, part: Part, work: Work) -> Part:
+def _solve_again(
+    problem: OneVsAllProblem,
+    first: starts.FirstScores,
+    block: Block,
+    part: Part,
+    work: Work,
+    best: BestLabels | None,
+) -> Part:
     """Solve the labels that bfloat16 could not solve with float32 weights."""
     (left,) = np.nonzero(part.status != Status.CONVERGED)
-    again = _solve_in_lanes(problem, first, block._replace(items=part.items[left]), FULL, _quiet(work, part))
+    again = _solve_in_lanes(problem, first, block._replace(items=part.items[left]), FULL, _quiet(work, part), best)
     better = (again.status == Status.CONVERGED) | (again.figures["objective"] < part.figures["objective"][left])
     return _replaced(problem, part, left, again, better)
 
@@ -105,30 +100,21 @@ def _solve_in_lanes(
     block: Block,
     panel_type: PanelType,
     work: Work,
-    *,
-    rough: bool = False,
+    best: BestLabels | None,
 ) -> Part:
-    """Solve the labels of a block as far as coordinate descent can, with this kind of panel."""
-    X, earlier = problem.X, problem.earlier_alphas
-    ordered = _resumed_first(block.items, earlier)
-    labels = frozen(ordered, np.uint64)
+    """Solve the labels of a block as far as coordinate descent can, with this kind of panel.
+
+    `best` gets the scores of held-out rows for the labels that are solved.
+    """
+    X = problem.X
+    labels = frozen(block.items, np.uint64)
     space = _space(problem, panel_type, len(labels))
-    rule = DualRule(problem.C, problem.tol, problem.prune)
-    enough = rule
-    if rough:
-        rule, enough = rule._replace(tol=ROUGH_TOL * rule.tol), rule._replace(tol=ANY_GAP)
-    resumed = _has_alphas(ordered, earlier)
-    n_resumed = np.count_nonzero(resumed)
-    rows = first_rows(X, problem.rare_features, problem.positives, labels, resumed)
+    rule = DualRule(problem.C, problem.tol, problem.prune, best is not None)
+    rows = first_rows(X, problem.rare_features, problem.positives, labels)
     ahead = fetch_ahead(X.n_sparse)
     while space.cursor[1] < len(labels):
         ended_labels = space.out.status[: space.cursor[1]]
         work.report(np.count_nonzero(ended_labels == settle_kernels.SOLVED) / len(labels))
-        if space.cursor[0] < n_resumed and (
-            resume_kernels.resume(problem.positives, earlier, labels, rule.C, space.cursor, space.lanes) != kernels.DONE
-        ):
-            space.grow(kernels.MORE_ROWS)
-            continue
         ended = kernels.prepare(
             X,
             problem.positives,
@@ -145,23 +131,37 @@ def _solve_in_lanes(
         if ended != kernels.DONE:
             space.grow(ended)
             continue
-        if not rough:
-            verify(X, problem.visiting_order, first.base, space.lanes, space.pass_scratch, ahead)
-        space.make_room_for_alphas()
-        settle_kernels.settle(enough, space.cursor, space.lanes, space.out)
-    part = _part_of(problem, block, ordered[space.out.order], space.out)
+        verify(X, problem.visiting_order, first.base, space.lanes, space.pass_scratch, ahead)
+        n_before = space.cursor[1]
+        settle_kernels.settle(rule, space.cursor, space.lanes, space.out)
+        if best is not None and space.cursor[1] > n_before:
+            _score_held_out(problem, labels, rule, space, best)
+    part = _part_of(problem, block, block.items[space.out.order], space.out)
     problem.idle_spaces[panel_type].append(space)
     return part
 
 
+def _score_held_out(
+    problem: OneVsAllProblem, labels: np.ndarray, rule: DualRule, space: DualSpace, best: BestLabels
+) -> None:
+    """Let the lanes that are solved score the held-out rows of every fold, and empty them."""
+    X, folds = problem.X, problem.folds
+    assert folds is not None
+    kernels.find_more_rows(X, space.lanes)
+    for fold, to_score in enumerate(folds.to_score):
+        kernels.hold_out(fold, frozen(folds.fold_of, np.int32), X, rule, space.lanes, space.scratch)
+        rows, kept = frozen(to_score, np.uint32), best.of_fold(fold)
+        score_rows(X, rows, labels, space.lanes, kept, space.pass_scratch, fetch_ahead(X.n_sparse))
+    settle_kernels.release(space.lanes)
+
+
 def _space(problem: OneVsAllProblem, panel_type: PanelType, n_labels: int) -> DualSpace:
     """The buffers of a block that has ended, or new ones. There are never more of them than threads."""
-    keeps_alphas = problem.kept_samples is not None
     try:
         space = problem.idle_spaces[panel_type].pop()
     except IndexError:
-        return DualSpace(problem.X, n_labels, panel_type, keeps_alphas=keeps_alphas)
-    space.begin(n_labels, keeps_alphas=keeps_alphas)
+        return DualSpace(problem.X, n_labels, panel_type)
+    space.begin(n_labels)
     return space
 
 
@@ -170,20 +170,7 @@ def _part_of(problem: OneVsAllProblem, block: Block, labels: np.ndarray, out: Du
     order, used = np.argsort(labels), out.ends[-1]
     # `data` has room to spare
     W = problem.weight_rows(out.data[:used].copy(), out.indices[:used], out.ends, order)
-    part = part_of(block, labels[order], W, out.status[order], out.n_iter[order], out.figures[order])
-    if out.keeps_alphas:
-        used = out.alpha_ends[-1]
-        part = with_alphas(part, out.alpha[:used], out.alpha_rows[:used], out.alpha_ends, order)
-    return part
-
-
-def _has_alphas(labels: np.ndarray, earlier: EarlierAlphas) -> np.ndarray:
-    return np.asarray(earlier.indptr[labels + 1] > earlier.indptr[labels])
-
-
-def _resumed_first(labels: np.ndarray, earlier: EarlierAlphas) -> np.ndarray:
-    """The labels with earlier alphas, then the others."""
-    return labels[np.argsort(~_has_alphas(labels, earlier), kind="stable")]
+    return part_of(block, labels[order], W, out.status[order], out.n_iter[order], out.figures[order])
 
 
 def _finish(problem: OneVsAllProblem, block: Block, part: Part, work: Work) -> Part:
@@ -207,7 +194,7 @@ def _replaced(problem: OneVsAllProblem, part: Part, left: np.ndarray, again: Par
     """`part` with the labels `left` as they are in `again`, where that is better."""
     chosen = np.arange(len(part.items))  # counts through the labels of `part`, then those of `again`
     chosen[left[better]] = len(part.items) + np.flatnonzero(better)
-    return merged([part, again], chosen, problem.D, problem.kept_samples)
+    return merged([part, again], chosen, problem.D)
 
 
 def _quiet(work: Work, part: Part) -> Work:

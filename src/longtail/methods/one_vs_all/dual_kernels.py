@@ -20,18 +20,19 @@ from longtail.compiled import (
 from longtail.methods.one_vs_all.row_intrinsics import fetch, sparse_dot
 
 DONE, MORE_ROWS, MORE_OUTPUT = 0, 1, 2  # what `prepare` had no room for
-EMPTY, GUESSED, TO_SOLVE, TO_CHECK = 0, 1, 2, 3  # where a lane stands
+EMPTY, GUESSED, TO_SOLVE, TO_CHECK, TO_HOLD_OUT = 0, 1, 2, 3, 4  # where a lane stands
 MIN_MORE_ROWS = 100  # a later round adds up to this number of rows,
 MORE_ROWS_SHARE = 0.5  # or this share of the working set if that is more
 FIRST_TOLERANCE = 2.0  # the first working set is solved to this multiple of `tol`: most labels need a second one
 SECOND_TOLERANCE = 0.7  # the second working set; the multiple halves in each further round
 UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below the threshold `tau`
+HELD_OUT_TOLERANCE = 2.0  # the solution without held-out rows
 MAX_PASSES = 300  # of coordinate descent over one working set
 FIRST_ALPHA = 1.0  # of the positives at the even start, before scaling
 FIRST_BIAS = -1.06  # at the even start: most rows of most labels lie just below the margin of -1
 ROWS_AHEAD = 3  # rows by which the entries of a working set are fetched before they are read,
 LINES_AHEAD = 16  # and features by which the lines of the panel are
-LABEL_LANES = 32  # as in verify_kernels.py; a test compares them
+LABEL_LANES = 32  # as in lane_intrinsics.py; a test compares them
 PARALLEL = 1e-9  # as in starts/msi_kernels.py
 
 
@@ -429,3 +430,63 @@ def prepare(X, positives, parent, labels, first, first_rows, rule, cursor, lanes
         else:
             room -= lane.n_features + len(lanes.dense_panel) + 1
     return MORE_OUTPUT if room < 0 else DONE
+
+
+# --- 5. held-out rows ------------------------------------------------------------------------------------------------
+
+
+@borrowing_kernel
+def find_more_rows(X, lanes):
+    """The rows that the last pass found join the working sets of the solved lanes, in the place of held-out rows."""
+    for b in range(len(lanes.each)):
+        lane = lanes.each[b]
+        if lane.phase == TO_HOLD_OUT:
+            at, mine = lane.start + lane.n_rows, np.uint32(1) << np.uint32(b)
+            for c in range(lane.n_found):
+                i = lanes.found[2 * lane.start + c]
+                lanes.rows[at + c], lanes.alpha[at + c] = i, 0.0
+                lanes.member[i] |= mine
+            lane.n_rows += lane.n_found
+            list_features(b, X, lanes.rows[lane.start + lane.n_listed : lane.start + lane.n_rows], lanes)
+            lane.n_listed = lane.n_rows
+
+
+@borrowing_kernel
+def hold_out(fold, fold_of, X, rule, lanes, scratch):
+    """Solve the working sets of the solved lanes again, from their alphas, without the rows of a fold.
+
+    The lanes keep their alphas, but the panel gets the new weights, small ones cut. A label without other positives
+    gets a score of -1 everywhere, which is about the solution of the all-negative problem.
+    """
+    for b in range(len(lanes.each)):
+        lane = lanes.each[b]
+        if lane.phase == TO_HOLD_OUT:
+            features, n_rows, n_positive = lanes.features[b, : lane.n_features], lane.n_rows, lane.n_positive
+            kept, kept_positive = 0, 0
+            for r in range(n_rows):
+                i = lanes.rows[lane.start + r]
+                if fold_of[i] != fold:
+                    scratch.rows[kept], scratch.alpha[kept] = i, lanes.alpha[lane.start + r]
+                    kept += 1
+                    kept_positive += np.int64(r < n_positive)
+            lane.n_rows, lane.n_positive, lane.bias_weight = kept, kept_positive, 0.0
+            if kept_positive > 0:
+                tol = rule.tol * HELD_OUT_TOLERANCE
+                descend(lane, X, scratch.rows, scratch.alpha, rule.C, tol, features, scratch)
+            cut(features, rule.prune, scratch)
+            fill_lane(b, lanes, scratch, np.float32(1.0))
+            clear(features, scratch)
+            offset = X.bias * lane.bias_weight if abs(lane.bias_weight) >= rule.prune else 0.0
+            lanes.offset[b] = offset if kept_positive > 0 else -1.0
+            lane.n_rows, lane.n_positive = n_rows, n_positive
+
+
+@borrowing_kernel
+def cut(features, prune, scratch):
+    """Set the weights in `scratch` that are smaller than `prune` to 0."""
+    for f in range(len(features)):
+        if abs(scratch.w[features[f]]) < prune:
+            scratch.w[features[f]] = 0.0
+    for f in range(len(scratch.w_dense)):
+        if abs(scratch.w_dense[f]) < prune:
+            scratch.w_dense[f] = 0.0

@@ -249,7 +249,7 @@ class OneVsAll(ExtremeClassifier):
 
     @property
     def _effort_of_repeating(self) -> float:  # type: ignore[override]
-        """The dual solver begins at the alphas of the first fit."""
+        """The dual solver scores held-out rows while it solves a label."""
         is_dual = self.solver in ("auto", "dual") and self.loss == "squared_hinge" and self._row_weights is None
         return 0.5 if is_dual else 1.0
 

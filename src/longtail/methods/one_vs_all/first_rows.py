@@ -77,17 +77,11 @@ def rare_features(X: Samples) -> RareFeatures:
     )
 
 
-def first_rows(
-    X: Samples, index: RareFeatures | None, positives: LabelRows, labels: np.ndarray, resumed: np.ndarray | None = None
-) -> FirstRows:
-    """The first rows of these labels; without an index only their number.
-
-    Labels that are `resumed`, because they begin at earlier alphas, need none.
-    """
+def first_rows(X: Samples, index: RareFeatures | None, positives: LabelRows, labels: np.ndarray) -> FirstRows:
+    """The first rows of these labels; without an index only their number."""
     n, n_positive = len(X.squares), positives.n_positive[labels.view(np.int64)]
     wanted = np.minimum(np.maximum(MIN_FIRST_ROWS, FIRST_ROWS_PER_POSITIVE * n_positive), n - n_positive)
-    ready = np.zeros(len(labels), np.bool_) if resumed is None else resumed.copy()
-    wanted[ready] = 0
+    ready = np.zeros(len(labels), np.bool_)
     starts = np.concatenate([[0], np.cumsum(wanted)])
     n_rows = 0 if index is None else starts[-1]
     n_found = np.zeros(len(labels), np.int64)

@@ -122,8 +122,6 @@ def take_best(k, wanted, scratch, out):
 def likely_rows(X, index, positives, labels, first_rows, scratch):
     """Fill the rows of first_rows for these labels, their numbers, and whether these are enough."""
     for k in range(len(labels)):
-        if first_rows.ready[k]:
-            continue
         own = positives.rows[positives.indptr[labels[k]] : positives.indptr[labels[k] + np.uint64(1)]]
         count = rare_mean(X, index, own, scratch)
         met = add_scores(index, count, affordable_threshold(index, count, scratch), scratch)

@@ -11,7 +11,6 @@ from longtail.compiled import csr_parts, csr_pattern, frozen
 from longtail.hybrid import HybridRows, squares
 from longtail.matrix import LARGEST_INT32
 from longtail.methods.one_vs_all import newton_kernels as kernels
-from longtail.methods.one_vs_all.alphas import earlier_alphas
 from longtail.methods.one_vs_all.newton_space import NewtonRule, NewtonSpace, newton_space
 from longtail.methods.problem import NO_EXTRAS, Extras
 
@@ -188,9 +187,7 @@ class OneVsAllData:
         self.x_sum = frozen(x_sum[self.column_of[: len(x_sum)]], np.float64)
         usual = DENSE_TOL if self.solver == "newton" and self.X.n_sparse == 0 else TOL
         self.tol = usual if tol is None else tol
-        self.earlier_alphas = earlier_alphas(extras.alphas, self.n_labels)
-        self.rough = extras.rough
-        self.kept_samples = self.n_samples if extras.keep_alphas else None  # number of rows, if alphas are kept
+        self.folds = extras.folds
 
     @property
     def D(self) -> int:  # noqa: N802 - the symbol of the kernels

@@ -8,7 +8,7 @@ import numpy as np
 
 from longtail.methods.one_vs_all.dual_kernels import LINES_AHEAD, MORE_OUTPUT, MORE_ROWS
 from longtail.methods.one_vs_all.inputs import Samples
-from longtail.methods.one_vs_all.verify_kernels import DENSE_ROWS, LABEL_LANES
+from longtail.methods.one_vs_all.lane_intrinsics import DENSE_ROWS, LABEL_LANES
 
 MIN_ROOM = 1024  # rows that a lane has room for
 
@@ -19,6 +19,7 @@ class DualRule(NamedTuple):
     C: float
     tol: float  # relative duality gap at which a label is solved
     prune: float
+    holds_out: bool = False  # whether solved labels score held-out rows before they leave their lane
 
 
 LANE = np.dtype(  # what is known of one lane; one array instead of many keeps kernels quick to compile
@@ -75,12 +76,15 @@ class Lanes(NamedTuple):
 
 
 class LaneScratch(NamedTuple):
-    """Buffers for one lane at a time: its weights, and what `descend` needs for the rows of its working set."""
+    """Buffers for one lane at a time: its weights, and what `descend` and `hold_out` need for the rows of its working
+    set."""
 
     w: np.ndarray  # (n_sparse,) and (n_dense,), zero between two lanes
     w_dense: np.ndarray
     order: np.ndarray
     step: np.ndarray  # 1 / Q of `descend`
+    rows: np.ndarray  # the working set without held-out rows, and its alphas
+    alpha: np.ndarray
 
 
 class PassScratch(NamedTuple):
@@ -96,9 +100,7 @@ class PassScratch(NamedTuple):
 class DualOutput(NamedTuple):
     """Labels in the order in which they end: entry k is label number order[k] of the block.
 
-    Its weights are data[ends[k] : ends[k + 1]] at the features `indices`. If `keeps_alphas`, the rows with an alpha
-    above 0 are alpha_rows[alpha_ends[k] : alpha_ends[k + 1]], and `alpha` has y_i alpha_i. The rows that would join its
-    working set follow, with alpha 0.
+    Its weights are data[ends[k] : ends[k + 1]] at the features `indices`.
     """
 
     indices: np.ndarray
@@ -108,10 +110,6 @@ class DualOutput(NamedTuple):
     status: np.ndarray
     n_iter: np.ndarray
     figures: np.ndarray  # objective, relative gap, NaN (the gradient is not known), active rows
-    keeps_alphas: bool
-    alpha_ends: np.ndarray
-    alpha_rows: np.ndarray
-    alpha: np.ndarray
 
 
 class DualSpace:
@@ -120,7 +118,7 @@ class DualSpace:
     `begin` makes them ready for other labels of the same X, so that a thread needs them only once.
     """
 
-    def __init__(self, X: Samples, n_labels: int, panel_type: type, *, keeps_alphas: bool = False) -> None:
+    def __init__(self, X: Samples, n_labels: int, panel_type: type) -> None:
         def floats() -> np.ndarray:
             return np.zeros(LABEL_LANES, np.float32)
 
@@ -135,7 +133,7 @@ class DualSpace:
         )  # fmt: skip
         self.scratch = LaneScratch(
             w=np.zeros(d, np.float32), w_dense=np.zeros(n_dense, np.float32),
-            order=np.zeros(0, np.uint32), step=np.zeros(0),
+            order=np.zeros(0, np.uint32), step=np.zeros(0), rows=np.zeros(0, np.uint32), alpha=np.zeros(0),
         )  # fmt: skip
         self.pass_scratch = PassScratch(
             part=floats(), slack=floats(), offset=floats(), dense_rows=np.zeros(DENSE_ROWS, np.uint64),
@@ -144,20 +142,18 @@ class DualSpace:
         self.out = DualOutput(
             indices=np.zeros(0, np.uint32), data=np.zeros(0, np.float32), ends=np.zeros(1, np.int64),
             order=np.zeros(0, np.int64), status=np.zeros(0, np.uint8), n_iter=np.zeros(0, np.int32),
-            figures=np.zeros((0, 4)), keeps_alphas=False, alpha_ends=np.zeros(0, np.int64),
-            alpha_rows=np.zeros(0, np.uint32), alpha=np.zeros(0, np.float32),
+            figures=np.zeros((0, 4)),
         )  # fmt: skip
-        self.begin(n_labels, keeps_alphas=keeps_alphas)
+        self.begin(n_labels)
         for more in (MORE_ROWS, MORE_OUTPUT):
             self.grow(more)
 
-    def begin(self, n_labels: int, *, keeps_alphas: bool = False) -> None:
+    def begin(self, n_labels: int) -> None:
         """Make the output ready for `n_labels` labels. All lanes are empty before the first and after the last."""
         self.cursor = np.zeros(2, np.int64)  # next label, labels done
         self.out = self.out._replace(
             ends=np.zeros(n_labels + 1, np.int64), order=np.zeros(n_labels, np.int64),
             status=np.zeros(n_labels, np.uint8), n_iter=np.zeros(n_labels, np.int32), figures=np.zeros((n_labels, 4)),
-            keeps_alphas=keeps_alphas, alpha_ends=np.zeros(n_labels + 1 if keeps_alphas else 0, np.int64),
         )  # fmt: skip
 
     def grow(self, which: int) -> None:
@@ -173,16 +169,6 @@ class DualSpace:
     def room(self) -> int:
         """How many more weights fit into the output."""
         return len(self.out.indices) - int(self.out.ends[self.cursor[1]])
-
-    def make_room_for_alphas(self) -> None:
-        """Make sure that all labels in the lanes could end now and hand out their alphas."""
-        out = self.out
-        if out.keeps_alphas:
-            each = self.lanes.each
-            least = out.alpha_ends[self.cursor[1]] + each["n_rows"].sum() + each["n_found"].sum()
-            if least > len(out.alpha):
-                size = max(2 * len(out.alpha), least)
-                self.out = out._replace(alpha_rows=_widened(out.alpha_rows, size), alpha=_widened(out.alpha, size))
 
     def _make_room_for_rows(self) -> None:
         """Give every lane room for twice as many rows as it needs, and move what it has."""
@@ -204,6 +190,8 @@ class DualSpace:
         self.scratch = self.scratch._replace(
             order=np.zeros(most, np.uint32),
             step=np.zeros(most),
+            rows=np.zeros(most, np.uint32),
+            alpha=np.zeros(most),
         )
 
 

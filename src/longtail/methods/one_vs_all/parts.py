@@ -10,10 +10,12 @@ import scipy.sparse as sp
 
 from longtail.errors import InputError
 from longtail.matrix import LARGEST_INT32, stack_rows
-from longtail.methods.problem import Block, Part, Stack
+from longtail.methods.one_vs_all.best_labels import BestLabels
+from longtail.methods.problem import Block, Folds, Part, Stack
 from longtail.models import LinearModel, ShardedModel
 from longtail.models.sharded import MAX_SHARDS, WEIGHT_BYTES
 from longtail.store import Shelf
+from longtail.topk import TopK
 
 FIGURES = ("objective", "gap", "gradient_ratio", "n_active")  # the columns of `figures` in the kernels' output
 GROWTH = 1.05  # factor by which arrays grow; small, because NumPy fills the new entries
@@ -38,40 +40,16 @@ def _arrays(W: sp.csr_array) -> dict[str, np.ndarray]:
     return {"data": W.data, "indices": indices, "indptr": indptr}
 
 
-def with_alphas(
-    part: Part, alpha: np.ndarray, rows: np.ndarray, indptr: np.ndarray, order: np.ndarray | None = None
-) -> Part:
-    """The part with the alphas of its labels, for a later fit (alphas.py). `order` has the rows in their new order."""
-    if order is not None:
-        n_samples = int(rows.max(initial=0)) + 1
-        some = sp.csr_array((alpha, rows.astype(np.int32, copy=False), indptr), shape=(len(order), n_samples))
-        some = stack_rows([some], order)
-        alpha, rows, indptr = some.data, some.indices, some.indptr.astype(np.int64, copy=False)
-    arrays = {"alpha": alpha, "alpha_rows": rows.astype(np.int32, copy=False), "alpha_indptr": indptr}
-    return replace(part, arrays={**part.arrays, **arrays})
-
-
-def alphas_of(part: Part, n_samples: int) -> sp.csr_array:
-    """The alphas of the labels of a part. Labels that Newton solved have none."""
-    shape = (len(part.items), n_samples)
-    if "alpha" not in part.arrays:
-        return sp.csr_array(shape, dtype=np.float32)
-    return sp.csr_array(tuple(part.arrays[name] for name in ("alpha", "alpha_rows", "alpha_indptr")), shape=shape)
-
-
 def weights_of(part: Part, n_columns: int) -> sp.csr_array:
     """The weight rows of a part."""
     arrays = part.arrays["data"], part.arrays["indices"], part.arrays["indptr"]
     return sp.csr_array(arrays, shape=(len(part.items), n_columns))
 
 
-def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int, n_samples: int | None = None) -> Part:
-    """Make one part of the chosen labels. `chosen` holds positions in the concatenation of all parts.
-
-    n_samples : number of rows of X, if alphas are kept
-    """
+def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int) -> Part:
+    """Make one part of the chosen labels. `chosen` holds positions in the concatenation of all parts."""
     W = stack_rows([weights_of(part, n_columns) for part in parts], chosen)
-    part = replace(
+    return replace(
         parts[0],
         items=np.concatenate([part.items for part in parts])[chosen],
         arrays=_arrays(W),
@@ -79,10 +57,6 @@ def merged(parts: Sequence[Part], chosen: np.ndarray, n_columns: int, n_samples:
         n_iter=np.concatenate([part.n_iter for part in parts])[chosen],
         figures={name: np.concatenate([part.figures[name] for part in parts])[chosen] for name in parts[0].figures},
     )
-    if n_samples is None:
-        return part
-    alphas = stack_rows([alphas_of(each, n_samples) for each in parts], chosen)
-    return with_alphas(part, alphas.data, alphas.indices, alphas.indptr.astype(np.int64, copy=False))
 
 
 class WeightStack(Stack):
@@ -93,10 +67,10 @@ class WeightStack(Stack):
     A row waits in `pending`, as a view of its part, until all rows before it have arrived. Parts of consecutive labels
     wait for earlier parts only. Parts of subtrees may wait until the end. With a shelf, only the rows of one shard are
     in memory: `data` and `indices` begin with label `first`, and earlier labels are in `shards`.
-    n_samples : number of rows of X, if alphas are kept
+    folds : the held-out rows whose best labels parts have beside the weights
     """
 
-    def __init__(self, twins: np.ndarray, n_features: int, bias: float, n_samples: int | None = None) -> None:
+    def __init__(self, twins: np.ndarray, n_features: int, bias: float, folds: Folds | None = None) -> None:
         self.twins = twins
         self.n_features = n_features
         self.bias = bias
@@ -108,16 +82,17 @@ class WeightStack(Stack):
         self.first = 0
         self.shards: list[LinearModel] = []
         self.shelf: Shelf | None = None
-        self.n_samples = n_samples
-        self.alphas: list[tuple[np.ndarray, sp.csr_array]] = []
+        self.best = None if folds is None else BestLabels(folds)
 
     def use_shelf(self, shelf: Shelf, most: int) -> None:
         self.shelf = shelf
         self.most = most
 
     def add(self, part: Part) -> None:
-        if self.n_samples is not None:
-            self.alphas.append((part.items, alphas_of(part, self.n_samples)))
+        if self.best is not None and "best" in part.arrays:
+            self.best.add(part.arrays["best"])
+        else:  # not all labels were scored
+            self.best = None
         data, indices, indptr = (part.arrays[name] for name in ("data", "indices", "indptr"))
         done = 0
         while self.shelf is None and (n_next := self._add_next(part.items[done:], data, indices, indptr[done:])):
@@ -202,13 +177,8 @@ class WeightStack(Stack):
         for array in (self.indices, self.data):  # in place: the system moves large arrays without copying them
             array.resize(size, refcheck=False)
 
-    def kept(self) -> sp.csr_array | None:
-        if self.n_samples is None:
-            return None
-        place = np.empty(len(self.twins), np.int64)
-        items = np.concatenate([items for items, _ in self.alphas])
-        place[items] = np.arange(len(items))
-        return stack_rows([alphas for _, alphas in self.alphas], place[self.twins])
+    def held_out(self) -> list[TopK] | None:
+        return None if self.best is None else self.best.top(self.twins)
 
     def model(self) -> LinearModel | ShardedModel:
         if self.shelf is None or not self.shards:

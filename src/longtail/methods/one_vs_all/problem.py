@@ -94,7 +94,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
         return dual.solve(self, self.first, block, work)
 
     def stack(self) -> WeightStack:
-        return WeightStack(self.twins, self.n_features, self.X.bias, self.kept_samples)
+        return WeightStack(self.twins, self.n_features, self.X.bias, self.folds)
 
     def item_of(self) -> np.ndarray:
         return self.twins
