@@ -20,49 +20,53 @@ from longtail.hybrid import Rows
 from longtail.models.base import Model
 from longtail.models.batch import Batch, PairIndex
 from longtail.models.ensemble_kernels import join_lists, weigh
+from longtail.models.mixture import Mixture
 from longtail.models.rules import SCORES_AT_ONCE, Rules
 from longtail.topk import TopK
 
 SLACK = 1e-9  # bounds are computed in float64; rounding changes them by less than this
 
 
-class Weighed(NamedTuple):
-    """A member's calibrator and weight, for kernels."""
+class Member(NamedTuple):
+    """A member's terms of the log-odds, for kernels.
 
-    intercept: float
-    margin: float
-    frequency: float
-    rank: float
-    best: float
-    rank_offset: float
+    knots : (K,), as in Mixture
+    lines : (K, 4), the coefficients a, w, r and b at the knots
+    curve_knots, curve_values, curve_weight : p_m(z) and the weight in (2) of mixture.py, or no points
+    """
+
     knots: np.ndarray
-    values: np.ndarray
+    lines: np.ndarray
+    rank_offset: float
     counts: np.ndarray
     log_scores: bool
-    weight: float
+    curve_knots: np.ndarray
+    curve_values: np.ndarray
+    curve_weight: float
 
     @classmethod
-    def of(cls, model: Model, weight: float) -> Weighed:
+    def of(cls, model: Model, mixture: Mixture, m: int) -> Member:
         c = model.calibrator
         assert c is not None
+        none = np.empty(0)
         return cls(
-            **c.coefficients._asdict(),
+            knots=frozen(mixture.knots, np.float64),
+            lines=frozen(np.stack([each[m] for each in mixture.lines], axis=1), np.float64),
             rank_offset=float(c.rank_offset),
-            knots=frozen(c.knots, np.float64),
-            values=frozen(c.values, np.float64),
             counts=frozen(c.counts, np.int64),
             log_scores=bool(c.log_scores),
-            weight=float(weight),
+            curve_knots=frozen(none if mixture.curved is None else c.knots, np.float64),
+            curve_values=frozen(none if mixture.curved is None else c.values, np.float64),
+            curve_weight=0.0 if mixture.curved is None else float(mixture.curved[m]),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class EnsembleIndex:
-    """The search for the best labels. Members with weight 0 are left out, unless all have it."""
+    """The search for the best labels. Members that the mixture does not use are left out."""
 
     members: tuple[Model, ...]
-    weights: np.ndarray
-    intercept: float
+    mixture: Mixture
     depth: int
     rules: Rules | None
 
@@ -89,7 +93,7 @@ class EnsembleIndex:
 
     def candidates(self, X: Rows, depth: int) -> Candidates:
         """The candidates of every row of X."""
-        used = [m for m, weight in enumerate(self.weights) if weight > 0] or range(len(self.members))
+        used = self.mixture.used
         members = [self.members[m] for m in used]
         batches = []
         forms = {}  # members with the same form of rows share them
@@ -100,9 +104,9 @@ class EnsembleIndex:
             batches.append(cast(PairIndex, member.index).batch(forms[form]))
         depth = min(depth, self.members[0].n_labels if self.rules is None else self.rules.n_allowed)
         lists = [batch.top(depth) for batch in batches]
-        weighed = [Weighed.of(member, self.weights[m]) for member, m in zip(members, used, strict=True)]
+        weighed = [Member.of(self.members[m], self.mixture, m) for m in used]
         offsets = None if self.rules is None else self.rules.offsets
-        return Candidates(lists, batches, weighed, self.intercept, offsets)
+        return Candidates(lists, batches, weighed, self.mixture.shift, offsets)
 
 
 class Candidates:
@@ -110,7 +114,7 @@ class Candidates:
 
     labels : (rows, c) int32, -1 after the last candidate of a row
     ranks, found : (members, rows, c), rank and score of each candidate for each member, as `join_lists` defines them
-    terms : (members, rows, c), weight times log-odds
+    terms : (members, rows, c), the terms of the log-odds
     settled : (rows, c), whether all members scored the candidate
     """
 
@@ -118,13 +122,13 @@ class Candidates:
         self,
         lists: list[TopK],
         batches: list[Batch],
-        weighed: list[Weighed],
-        intercept: float,
+        weighed: list[Member],
+        shift: float,
         offsets: np.ndarray | None,
     ) -> None:
         self.batches = batches
         self.weighed = weighed
-        self.intercept = intercept
+        self.shift = shift
         self.offsets = offsets
         labels = np.stack([top.labels for top in lists])
         values = np.stack([top.scores for top in lists])
@@ -149,7 +153,7 @@ class Candidates:
 
     def _base(self, labels: np.ndarray) -> np.ndarray:
         """The part of the score that does not depend on the row."""
-        return np.asarray(self.intercept + (0.0 if self.offsets is None else self.offsets[labels]))
+        return np.asarray(self.shift + (0.0 if self.offsets is None else self.offsets[labels]))
 
     def _weigh(self, m: int, wanted: np.ndarray) -> None:
         weigh(self.weighed[m], self.labels, self.found[m], self.ranks[m], self.best_scores[m], wanted, self.terms[m])
