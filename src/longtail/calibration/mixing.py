@@ -56,6 +56,11 @@ class Joint(NamedTuple):
         joined = {name: np.concatenate([getattr(part, name) for part in parts]) for name in cls._fields}
         return cls(**{**joined, "rank_offset": parts[0].rank_offset})
 
+    def of(self, members: np.ndarray) -> Joint:
+        """The same candidates for some members."""
+        margin, best, rank, rank_offset = (each[..., members] for each in self[:4])
+        return Joint(margin, best, rank, rank_offset, self.frequency, self.hit)
+
 
 def fit_mixture(joint: Joint) -> Mixture | None:
     """Fit the mixture, or return None if the candidates are all right or all wrong, or if no member is of use.
@@ -64,11 +69,11 @@ def fit_mixture(joint: Joint) -> Mixture | None:
     """
     if joint.hit.all() or not joint.hit.any():
         return None
-    knots = KNOTS[: max(1, int((joint.frequency.max() >= KNOTS).sum()))]
+    first, last = np.searchsorted(KNOTS, [joint.frequency.min(), joint.frequency.max()], side="right") - 1
+    knots = KNOTS[max(first, 0) : max(last, 0) + 1]
     used = np.ones(joint.margin.shape[1], bool)
     while used.any():
-        some = Joint(*(each[..., used] for each in joint[:4]), joint.frequency, joint.hit)
-        found = _fitted(some, knots)
+        found = _fitted(joint.of(used), knots)
         of_use = found.margin.any(axis=1)
         if of_use.all():
             whole = np.zeros((4, len(used), len(knots)))

@@ -127,7 +127,7 @@ class Ensemble(ExtremeClassifier):
             return estimator
         rows = estimator._rows(X)
         truth = estimator._truth(X.Y if y is None and hasattr(X, "Y") else y, rows.shape[0])
-        combination, _ = _combined([Fold(members, rows, truth)], depth, None)
+        combination, _ = _combined([Fold(members, rows, truth, np.ones(model.n_labels, bool))], depth, None)
         estimator.model_ = replace(model, **combination._asdict())
         return estimator.set_threshold("micro-f1", rows, truth)
 
@@ -176,7 +176,8 @@ class Ensemble(ExtremeClassifier):
             scales.append(fits.scale)
 
         folds = [
-            Fold(tuple(members), model_rows(X[mask]), Y[mask]) for mask, *members in zip(masks, *first, strict=True)
+            Fold(tuple(members), model_rows(X[mask]), Y[mask], eligible(Y, mask))
+            for mask, *members in zip(masks, *first, strict=True)
         ]
         combination, top = _combined(folds, depth, self.n_jobs)
         combination = combination._replace(mixture=combination.mixture.rescaled(scales))
@@ -216,11 +217,15 @@ def _finished(model: Model, member: ExtremeClassifier, calibrator: Calibrator) -
 
 
 class Fold(NamedTuple):
-    """Held-out rows, their labels, and members that were trained without them."""
+    """Held-out rows, their labels, and members that were trained without them.
+
+    eligible : (n_labels,), the labels whose candidates the mixture is fitted on
+    """
 
     members: tuple[Model, ...]
     X: Any
     Y: sp.csr_array
+    eligible: np.ndarray
 
     def joint(self, depth: int) -> Joint:
         """The candidates of all rows, with `depth` candidates per member."""
@@ -232,6 +237,7 @@ class Fold(NamedTuple):
             found = index.candidates(self.X[start : start + ROWS_PER_BLOCK], depth)
             there = found.labels >= 0
             found.settle(there)
+            there &= self.eligible[found.labels]
             row, _ = np.nonzero(there)
             label = found.labels[there]
             log_scores = [each.log_scores for each in calibrators]
@@ -247,6 +253,17 @@ class Fold(NamedTuple):
     def top(self, mixture: Mixture, depth: int, n_jobs: int | None) -> TopK:
         """The `depth` best labels of every row, with `depth` candidates per member."""
         return EnsembleModel(self.members, mixture, depth, self.X.shape[1]).predict_topk(self.X, depth, n_jobs=n_jobs)
+
+
+def eligible(Y: sp.csr_array, mask: np.ndarray) -> np.ndarray:
+    """Return which labels have enough rows outside `mask` for the fit of a mixture.
+
+    If all labels have two rows, one that has a single row left surely has a held-out row, but a new label with one row
+    need not come again. So the rarest labels are left out, as long as at most half of them are as rare in all rows.
+    """
+    counts, left = counts_of(Y), counts_of(Y[~mask])
+    before, after = (np.cumsum(np.bincount(each, minlength=Y.shape[0] + 1)) for each in (counts, left))
+    return np.asarray(left >= np.argmax(2 * before >= after))
 
 
 class Combination(NamedTuple):

@@ -11,6 +11,7 @@ result is the same as if all members scored all candidates.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -30,15 +31,14 @@ SLACK = 1e-9  # bounds are computed in float64; rounding changes them by less th
 class Member(NamedTuple):
     """A member's terms of the log-odds, for kernels.
 
-    knots : (K,), as in Mixture
     lines : (K, 4), the coefficients a, w, r and b at the knots
+    places : (n_labels,), the place of every label among the knots, by its frequency: 1.5 is halfway from knot 1 to 2
     curve_knots, curve_values, curve_weight : p_m(z) and the weight in (2) of mixture.py, or no points
     """
 
-    knots: np.ndarray
     lines: np.ndarray
+    places: np.ndarray
     rank_offset: float
-    counts: np.ndarray
     log_scores: bool
     curve_knots: np.ndarray
     curve_values: np.ndarray
@@ -50,10 +50,9 @@ class Member(NamedTuple):
         assert c is not None
         none = np.empty(0)
         return cls(
-            knots=frozen(mixture.knots, np.float64),
             lines=frozen(np.stack([each[m] for each in mixture.lines], axis=1), np.float64),
+            places=frozen(mixture.places(c.counts), np.float32),
             rank_offset=float(c.rank_offset),
-            counts=frozen(c.counts, np.int64),
             log_scores=bool(c.log_scores),
             curve_knots=frozen(none if mixture.curved is None else c.knots, np.float64),
             curve_values=frozen(none if mixture.curved is None else c.values, np.float64),
@@ -77,7 +76,7 @@ class EnsembleIndex:
     def above(self, X: Rows, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The candidates that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         candidates = self.candidates(X, self.depth)
-        candidates.settle(candidates.scores() > threshold - SLACK)
+        candidates.settle_from(threshold - SLACK)
         labels, scores = candidates.sorted_by_label()
         chosen = scores > threshold
         return labels[chosen], np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
@@ -93,8 +92,7 @@ class EnsembleIndex:
 
     def candidates(self, X: Rows, depth: int) -> Candidates:
         """The candidates of every row of X."""
-        used = self.mixture.used
-        members = [self.members[m] for m in used]
+        members = [self.members[m] for m in self.mixture.used]
         batches = []
         forms = {}  # members with the same form of rows share them
         for member in members:
@@ -104,9 +102,13 @@ class EnsembleIndex:
             batches.append(cast(PairIndex, member.index).batch(forms[form]))
         depth = min(depth, self.members[0].n_labels if self.rules is None else self.rules.n_allowed)
         lists = [batch.top(depth) for batch in batches]
-        weighed = [Member.of(self.members[m], self.mixture, m) for m in used]
         offsets = None if self.rules is None else self.rules.offsets
-        return Candidates(lists, batches, weighed, self.mixture.shift, offsets)
+        return Candidates(lists, batches, self._weighed, self.mixture.shift, offsets)
+
+    @cached_property
+    def _weighed(self) -> list[Member]:
+        """The members that are used, for kernels."""
+        return [Member.of(self.members[m], self.mixture, m) for m in self.mixture.used]
 
 
 class Candidates:
@@ -137,13 +139,14 @@ class Candidates:
         self.labels = np.full((n, width), -1, np.int32)
         self.ranks = np.empty((n_members, n, width), np.int32)
         self.found = np.empty((n_members, n, width), np.float32)
-        place = np.full(len(weighed[0].counts), -1, np.int32)
+        place = np.full(len(weighed[0].places), -1, np.int32)
         join_lists(labels, values, place, self.labels, self.ranks, self.found)
         width = int((self.labels >= 0).sum(axis=1).max(initial=self.k))
         self.labels = np.ascontiguousarray(self.labels[:, :width])
         self.ranks = np.ascontiguousarray(self.ranks[:, :, :width])
         self.found = np.ascontiguousarray(self.found[:, :, :width])
         self.best_scores = np.ascontiguousarray(values[:, :, 0])
+        self.log_ranks = [log_ranks(self.k + 1, member.rank_offset) for member in weighed]
         there = self.labels >= 0
         self.settled = ~there | (self.ranks <= self.k).all(axis=0)
         self.terms = np.zeros(self.found.shape)
@@ -156,17 +159,31 @@ class Candidates:
         return np.asarray(self.shift + (0.0 if self.offsets is None else self.offsets[labels]))
 
     def _weigh(self, m: int, wanted: np.ndarray) -> None:
-        weigh(self.weighed[m], self.labels, self.found[m], self.ranks[m], self.best_scores[m], wanted, self.terms[m])
+        ranks, scores, best = self.ranks[m], self.found[m], self.best_scores[m]
+        weigh(self.weighed[m], self.log_ranks[m], self.labels, scores, ranks, best, wanted, self.terms[m])
 
     def settle(self, wanted: np.ndarray) -> None:
         """Let all members score these candidates."""
-        for m, batch in enumerate(self.batches):
-            missing = wanted & ~self.settled & (self.ranks[m] > self.k)
-            rows, _ = np.nonzero(missing)
-            if len(rows):
-                self.found[m][missing] = batch.pairs(rows, self.labels[missing])
-                self._weigh(m, missing)
+        for m in range(len(self.batches)):
+            self._score(m, wanted)
         self.settled |= wanted
+
+    def settle_from(self, least: np.ndarray | float) -> None:
+        """Let all members score the candidates with log-odds from `least` on.
+
+        Every score lowers the bound of a candidate. If it falls below `least`, the other members need not score it.
+        """
+        for m in range(len(self.batches)):
+            self._score(m, self.scores() >= least)
+        self.settled |= self.scores() >= least
+
+    def _score(self, m: int, wanted: np.ndarray) -> None:
+        """Let one member score those of these candidates that it does not list."""
+        missing = wanted & ~self.settled & (self.ranks[m] > self.k)
+        rows, _ = np.nonzero(missing)
+        if len(rows):
+            self.found[m][missing] = self.batches[m].pairs(rows, self.labels[missing])
+            self._weigh(m, missing)
 
     def scores(self) -> np.ndarray:
         """The log-odds of the candidates, or their upper bounds: (rows, c), -inf after the last candidate."""
@@ -180,12 +197,13 @@ class Candidates:
         total = self._base(labels) + np.zeros((n, c))
         here, at = np.nonzero(self.labels >= 0)
         for m, batch in enumerate(self.batches):
-            ranks = np.full((n, len(self.weighed[m].counts)), self.k + 1, np.int32)
+            ranks = np.full((n, len(self.weighed[m].places)), self.k + 1, np.int32)
             ranks[here, self.labels[here, at]] = self.ranks[m][here, at]
             found = batch.pairs(row, labels.ravel()).reshape(n, c)
             term = np.empty((n, c))
             own = np.ascontiguousarray(np.take_along_axis(ranks, labels, axis=1))
-            weigh(self.weighed[m], labels, found, own, self.best_scores[m], np.ones((n, c), bool), term)
+            everything = np.ones((n, c), bool)
+            weigh(self.weighed[m], self.log_ranks[m], labels, found, own, self.best_scores[m], everything, term)
             total += term
         return total
 
@@ -200,7 +218,7 @@ class Candidates:
             bounds = self.scores()
             known = np.where(self.settled, bounds, -np.inf)
             enough = np.partition(known, width - k, axis=1)[:, width - k, None]
-            self.settle(bounds >= enough - SLACK)
+            self.settle_from(enough - SLACK)
         else:
             self.settle(self.labels >= 0)
         labels, scores = self.sorted_by_label()
@@ -212,3 +230,8 @@ class Candidates:
         scores = np.where(self.settled, self.scores(), -np.inf).astype(np.float32)
         order = np.argsort(self.labels, axis=1)
         return np.take_along_axis(self.labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+def log_ranks(last: int, offset: float) -> np.ndarray:
+    """log(r + offset) for the ranks r = 0, 1, ..., last. There is no rank 0; it gets 0."""
+    return np.concatenate([[0.0], np.log(np.arange(1, last + 1) + offset)])

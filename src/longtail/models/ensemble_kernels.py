@@ -1,4 +1,4 @@
-"""Compiled loops of models/ensemble_index.py: the union of the members' lists, and the members' terms of the log-odds."""
+"""Compiled loops of models/ensemble_index.py: the union of the members' lists, and the terms of the log-odds."""
 
 from __future__ import annotations
 
@@ -72,27 +72,24 @@ def interpolate(z, knots, values):
 
 
 @kernel
-def weigh(member, labels, scores, ranks, best, wanted, out):
+def weigh(member, log_ranks, labels, scores, ranks, best, wanted, out):
     """out[i, c] = the term of the member in the log-odds of labels[i, c], where wanted[i, c]: (1) or (2) of mixture.py.
 
     `member` has the fields of models.ensemble_index.Member. `best` is the best score of every row.
+    log_ranks[r] is the logarithm of rank r with the rank offset.
     """
-    last = len(member.knots) - 1
+    last = len(member.lines) - 1
     for i in range(labels.shape[0]):
         t = margin_of(best[i], member.log_scores)
         for c in range(labels.shape[1]):
             if wanted[i, c]:
-                f = np.log1p(np.float64(member.counts[labels[i, c]]))
-                k = 0
-                while k < last and member.knots[k + 1] <= f:
-                    k += 1
-                h = 0.0
-                if k < last and f > member.knots[k]:
-                    h = (f - member.knots[k]) / (member.knots[k + 1] - member.knots[k])
+                place = np.float64(member.places[labels[i, c]])
+                k = int(place)
+                h = place - k
                 low, high = member.lines[k], member.lines[min(k + 1, last)]
                 z = (1.0 - h) * low[0] + h * high[0]
                 z += ((1.0 - h) * low[1] + h * high[1]) * margin_of(scores[i, c], member.log_scores)
-                z += ((1.0 - h) * low[2] + h * high[2]) * np.log(ranks[i, c] + member.rank_offset)
+                z += ((1.0 - h) * low[2] + h * high[2]) * log_ranks[ranks[i, c]]
                 z += ((1.0 - h) * low[3] + h * high[3]) * t
                 if len(member.curve_knots):
                     p = interpolate(z, member.curve_knots, member.curve_values)

@@ -73,7 +73,8 @@ class Mixture:
     def average(cls, calibrators: Sequence[Calibrator]) -> Mixture:
         """Return the mixture that averages the linear predictors z of the calibrators."""
         whole = cls.calibrated(calibrators, np.ones(len(calibrators)))
-        return cls(whole.knots, *(each / len(calibrators) for each in whole.lines))
+        a, w, r, b = (each / len(calibrators) for each in whole.lines)
+        return cls(whole.knots, a, w, r, b)
 
     @classmethod
     def calibrated(cls, calibrators: Sequence[Calibrator], weights: np.ndarray, shift: float = 0.0) -> Mixture:
@@ -95,10 +96,15 @@ class Mixture:
         terms = np.stack(self.lines).any(axis=(0, 2)) if self.curved is None else self.curved > 0
         return np.flatnonzero(terms if terms.any() else ~terms)
 
+    def places(self, counts: np.ndarray) -> np.ndarray:
+        """The place among the knots of labels with these numbers of training rows: 1.5 is halfway from knot 1 to 2."""
+        return np.asarray(np.interp(np.log1p(counts), self.knots, np.arange(len(self.knots))))
+
     def slopes(self, counts: np.ndarray) -> np.ndarray:
-        """w_m(n) of labels with these numbers of training rows: (members, labels). In (2), it is for p_m(z) = sigmoid."""
-        weights = np.ones(len(self.margin)) if self.curved is None else self.curved
-        return weights[:, None] * np.stack([np.interp(np.log1p(counts), self.knots, each) for each in self.margin])
+        """w_m(n) of labels with these numbers of training rows, (members, labels); in (2), as if p_m were a sigmoid."""
+        at = np.arange(len(self.knots))
+        slopes = np.stack([np.interp(self.places(counts), at, each) for each in self.margin])
+        return slopes if self.curved is None else self.curved[:, None] * slopes
 
     def rescaled(self, scales: Sequence[tuple[float, float]]) -> Mixture:
         """Return the mixture for members whose margins s stand for shift + slope s, with one (shift, slope) each."""

@@ -86,8 +86,8 @@ def from_arrays(
 
 def _mixture(arrays: dict[str, np.ndarray], meta: dict[str, Any], members: list[Model], where: Path) -> Mixture:
     if "mixture_knots" in arrays:
-        knots = content.take(arrays, "mixture_knots", "<f8", 1, where)
-        return Mixture(knots, *(content.take(arrays, f"mixture_{name}", "<f8", 2, where) for name in LINES))
+        a, w, r, b = (content.take(arrays, f"mixture_{name}", "<f8", 2, where) for name in LINES)
+        return Mixture(content.take(arrays, "mixture_knots", "<f8", 1, where), a, w, r, b)
     weights = content.take(arrays, "member_weights", "<f8", 1, where)
     calibrators = [each.calibrator for each in members if each.calibrator is not None]
     return Mixture.calibrated(calibrators, weights, member(meta, "intercept", float, where))
