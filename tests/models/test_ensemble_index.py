@@ -20,6 +20,7 @@ from longtail.models.ensemble_kernels import join_lists, weigh
 from longtail.models.hashing import Hashes
 
 L, D, N = 40, 12, 30
+ALL = True, True, True  # members are used
 
 
 def calibrator(seed: int, log_scores: bool, frequency: float = 0.3) -> Calibrator:
@@ -44,7 +45,7 @@ def hashed(seed: int) -> HashedModel:
     return HashedModel(hashes, buckets, D, calibrator=calibrator(seed, True))
 
 
-def mixture(seed: int, used: tuple[bool, ...] = (True, True, True)) -> Mixture:
+def mixture(seed: int, used: tuple[bool, ...] = ALL) -> Mixture:
     rng = np.random.default_rng(seed)
     shape = len(used), 4
     of = np.array(used)[:, None]
@@ -59,7 +60,7 @@ def earlier(members: tuple[Any, ...], weights: tuple[float, ...] = (0.7, 0.4, 0.
     return Mixture.calibrated([member.calibrator for member in members], np.array(weights), 0.3)
 
 
-def ensemble(seed: int, depth: int, used: tuple[bool, ...] | None = (True, True, True)) -> EnsembleModel:
+def ensemble(seed: int, depth: int, used: tuple[bool, ...] | None = ALL) -> EnsembleModel:
     members = (linear(seed), linear(seed + 1, normalize=True), hashed(seed + 2))
     combined = earlier(members) if used is None else mixture(seed, used)
     return EnsembleModel(members, combined, depth, D)
@@ -102,7 +103,12 @@ def slow_log_odds(model: EnsembleModel, X: sp.csr_array, depth: int) -> tuple[np
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.integers(0, 50), st.integers(1, 12), st.integers(1, 12), st.sampled_from([(True, True, True), (True, False, True), None]))
+@given(
+    st.integers(0, 50),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.sampled_from([ALL, (True, False, True), None]),
+)
 def test_the_best_labels_are_those_of_scoring_every_pair(seed, depth, k, used):
     model, X = ensemble(seed, depth, used), rows(seed + 9)
     total, candidates = slow_log_odds(model, X, max(depth, k))
@@ -209,7 +215,7 @@ def test_joined_lists_are_those_of_the_twin(seed, M, k):
             assert [(ranks[m, i, at], scores[m, i, at]) for m in range(M)] == figures
 
 
-@pytest.mark.parametrize("used", [(True, True, True), None])
+@pytest.mark.parametrize("used", [ALL, None])
 @pytest.mark.parametrize("m", [0, 2])
 def test_terms_are_those_of_the_twin(used, m):
     model = ensemble(1, 5, used)
@@ -230,7 +236,7 @@ def test_terms_are_those_of_the_twin(used, m):
 
 
 @pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf, 3e38, -3e38])
-@pytest.mark.parametrize("used", [(True, True, True), None])
+@pytest.mark.parametrize("used", [ALL, None])
 def test_log_odds_of_any_score_are_finite(score, used):
     model = ensemble(1, 5, used)
     for m in (0, 2):

@@ -93,8 +93,8 @@ def _fitted(joint: Joint, knots: np.ndarray) -> Mixture:
     columns -= centre
     columns /= spread
     weights = np.where(joint.rank.min(axis=1) <= N_BEST, 1.0, OTHERS)
-    problem = Problem(columns, joint.frequency, joint.hit, weights, knots)
-    found = problem.solved(np.tile(SIGNS, members))
+    regression = Regression(columns, joint.frequency, joint.hit, weights, knots)
+    found = regression.solved(np.tile(SIGNS, members))
     slopes = found[:, 1:] / spread
     intercept = found[:, 0] - slopes @ centre
     u, c, p, rank = slopes.reshape(len(knots), members, 4).transpose(2, 1, 0)
@@ -102,7 +102,7 @@ def _fitted(joint: Joint, knots: np.ndarray) -> Mixture:
     return Mixture(knots, shares, u - c, rank, c + p)
 
 
-class Problem:
+class Regression:
     """A logistic regression whose coefficients are linear in the frequency between knots.
 
     columns : (n, d), the variables beside the intercept, with standard deviation 1

@@ -54,6 +54,8 @@ class EnsembleModel(Model):
     log_scores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        if any(member.calibrator is None for member in self.members):
+            raise InputError("every member of an ensemble must be calibrated; train it with calibrate=True")
         if not self.members or len(self.mixture.margin) != len(self.members):
             n = len(self.mixture.margin)
             raise InputError(f"an ensemble needs members; got {len(self.members)}, and coefficients for {n}")
@@ -64,8 +66,6 @@ class EnsembleModel(Model):
         if self.knots is not None and self.values is not None and (fault := points_fault(self.knots, self.values)):
             raise InputError(f"the probabilities of the ensemble are not usable: {fault}")
         for member in self.members:
-            if member.calibrator is None:
-                raise InputError("every member of an ensemble must be calibrated; train it with calibrate=True")
             if (member.n_labels, member.n_features) != (self.n_labels, self.n_features):
                 raise InputError("the members of an ensemble must have the same labels and features")
         self._check_names()
