@@ -1,4 +1,4 @@
-"""The ensemble estimator: it combines members of any method by their calibrated probabilities (models/ensemble.py)."""
+"""The ensemble estimator: it combines members of any method by their margins (models/mixture.py)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LOSS = 0.0005  # of precision on held-out rows that shorter lists may cost
 
 
 class Ensemble(ExtremeClassifier):
-    """Several classifiers whose log-odds are averaged. The weights are fitted on held-out rows.
+    """Several classifiers whose scores are combined. The weights depend on the frequency of the label.
 
     The members may use any method and need not be calibrated. The ensemble holds rows out and trains every member
     without them. On these rows it calibrates the members and fits the weights. It then trains every member on all rows.
@@ -68,7 +68,7 @@ class Ensemble(ExtremeClassifier):
     Attributes
     ----------
     model_ : EnsembleModel
-        `model_.weights` are the weights of the members, `model_.members` their models.
+        `model_.weights` says how much each member counts, `model_.members` are their models.
     classes_ : ndarray
         Names of the labels; `classes_[top.labels]` turns predictions into names.
     training_ : Training
