@@ -138,6 +138,28 @@ def test_two_processes_compile_a_kernel_once(tmp_path):
     assert sorted(each.communicate(timeout=120)[0].strip() for each in both) == ["15 0", "15 1"]
 
 
+def test_machine_code_of_another_version_is_compiled_again(tmp_path):
+    """The types of the first version are gone in the second."""
+    script = """
+        from typing import NamedTuple
+        from longtail.compiled import kernel
+
+        class {name}(NamedTuple):
+            x: int
+
+        @kernel
+        def double(pair):
+            return 2 * pair.x
+    """
+    words = [sys.executable, "-c", "import pairs; print(pairs.double(pairs.{name}(4)))"]
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    for name in ("First", "Second"):
+        (tmp_path / "pairs.py").write_text(textwrap.dedent(script).format(name=name), encoding="utf-8")
+        command = [word.format(name=name) for word in words]
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert ended.stdout.strip() == "8", ended.stderr
+
+
 @pytest.mark.parametrize("folder", [None, "absent"])
 def test_without_a_place_for_the_lock_a_kernel_is_compiled_all_the_same(folder, tmp_path):
     with compiled._alone(folder and str(tmp_path / folder), "double"):

@@ -50,6 +50,13 @@ FREE = {"cli", "__init__", "__main__"}
 DECORATORS = {"kernel", "reordering_kernel", "borrowing_kernel"}
 EVERYWHERE = {"larger", "smaller", "as_element", "as_float"}  # intrinsics of compiled.py
 EVERYWHERE |= {"fetch", "sparse_dot"}  # and of row_intrinsics.py
+EVERYWHERE |= {
+    "slack_of_lanes",
+    "scores_of_lanes",
+    "dense_scores",
+    "count_trailing_zeros",
+    "rank_key",
+}  # lane_intrinsics.py
 
 UNSAFE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle", "torch"}
 
@@ -158,6 +165,9 @@ COMPARED_THROUGH = {
     "longtail.models.compact_kernels.weights_of": "longtail.models.CompactModel",
     "longtail.models.index_kernels.fill_columns": "longtail.models.index.InvertedIndex",
     "longtail.models.index_kernels.find_peaks": "longtail.models.index.InvertedIndex",
+    "longtail.methods.one_vs_all.dual_kernels.find_more_rows": "longtail.methods.one_vs_all.best_labels.BestLabels",
+    "longtail.methods.one_vs_all.dual_kernels.hold_out": "longtail.methods.one_vs_all.best_labels.BestLabels",
+    "longtail.methods.one_vs_all.settle_kernels.release": "longtail.methods.one_vs_all.best_labels.BestLabels",
     "longtail.methods.one_vs_all.first_rows_kernels.likely_rows": "longtail.methods.one_vs_all.first_rows.first_rows",
     "longtail.methods.mach.softmax_kernels.train_hybrid": "longtail.methods.mach.descent.RepetitionGroup",
     "longtail.methods.one_vs_all.starts.msi_kernels.mean_separating": "longtail.methods.one_vs_all.starts",

@@ -78,6 +78,7 @@ class Kernel:
             _warn_of_no_cache()
             compiled = numba.njit(no_cfunc_wrapper=True, **self.options)(self.function)
         if hasattr(compiled, "compile"):  # absent with NUMBA_DISABLE_JIT
+            _forget_other_versions(compiled)
             compiled.compile = _compile_once(compiled, f"{self.function.__module__}.{self.function.__name__}")
         return compiled
 
@@ -252,6 +253,26 @@ def _without_literals(template_for: Callable[..., Any]) -> Callable[..., Any]:
         return template_for(tuple(types.unliteral(each) for each in args), plain)
 
     return template
+
+
+def _forget_other_versions(dispatcher: Any) -> None:
+    """Let Numba compile a kernel again if the cache has one of another version, whose types no longer exist.
+
+    Numba reads the types before it sees that the source has changed, and would fail.
+    """
+    file = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if file is None:
+        return
+    load_index = file._load_index
+
+    @functools.wraps(load_index)
+    def load() -> Any:
+        try:
+            return load_index()
+        except (AttributeError, ImportError):
+            return {}
+
+    file._load_index = load
 
 
 def _compile_once(dispatcher: Any, name: str) -> Callable[[Any], Any]:

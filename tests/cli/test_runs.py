@@ -34,7 +34,7 @@ def test_a_run_goes_on_and_ends_with_the_same_model(good, files, tmp_path):
 
 
 def test_a_calibrated_fit_is_several_runs(good, files, tmp_path):
-    words = ["train", files / "train.txt", tmp_path / "model", "--calibrate", "held-out"]
+    words = ["train", files / "train.txt", tmp_path / "model", "--calibrate", "held-out", "--method", "mach"]
     words += ["--run", tmp_path / "run", "--force"]
     good(*words)
     name = store.model_id(tmp_path / "model")

@@ -26,6 +26,7 @@ ESTIMATORS = {
     "calibrated-1": lt.OneVsAll(C=10, calibrate="held-out:fraction=0.3"),
     "calibrated-2": lt.OneVsAll(C=10, calibrate="held-out:fraction=0.3"),  # with a rank offset
     "ensemble-1": lt.Ensemble([lt.OneVsAll(C=10), lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40)]),
+    "ensemble-2": lt.Ensemble([lt.OneVsAll(C=10), lt.Mach(n_buckets=4, n_repetitions=3, max_iter=40)]),  # a mixture
     "sharded-1": lt.OneVsAll(C=10),
     "hybrid-1": lt.OneVsAll(C=10),
     "hybrid-8-bit-1": lt.OneVsAll(C=10),

@@ -17,7 +17,7 @@ FOLDERS = sorted(path.parent for path in Path(__file__).parent.glob("*/answers.j
 
 def test_there_is_a_folder_of_each_kind():
     kinds = {"linear-1", "hashed-1", "calibrated-1", "calibrated-2", "ensemble-1", "sharded-1", "hybrid-1"}
-    kinds |= {"hybrid-8-bit-1"}
+    kinds |= {"hybrid-8-bit-1", "ensemble-2"}
     assert {path.name for path in FOLDERS} >= kinds
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -12,13 +12,14 @@ import scipy.sparse as sp
 
 import longtail as lt
 from longtail import memory, metrics
+from longtail.calibration import Joint
 from longtail.calibration.targets import reached
 from longtail.errors import InputError, ModelError
 from longtail.methods import METHODS, calibrating, solving
-from longtail.methods.ensemble import _combined, fit_weights
+from longtail.methods.ensemble import Fold, _combined, eligible
 from longtail.methods.pd_sparse.stages import STAGES, n_passes
 from longtail.methods.problem import NO_EXTRAS
-from longtail.models import EnsembleModel
+from longtail.models import EnsembleModel, Mixture
 from longtail.topk import TopK
 from tests.methods.one_vs_all.problems import text_like
 
@@ -386,26 +387,19 @@ def test_a_tail_boost_needs_frequencies():
 # --- ensembles -------------------------------------------------------------------------------------------------------
 
 
-def logit(p: np.ndarray) -> np.ndarray:
-    p = np.clip(p.astype(np.float64), 1e-6, 1 - 1e-6)
-    return np.log(p / (1 - p))
-
-
-def test_an_ensemble_averages_the_log_odds_of_its_members(ensemble):
+def test_the_ensemble_combines_margins_and_its_probabilities_are_isotonic(ensemble):
     X, _ = data(seed=1)
-    ensemble = copy.copy(ensemble)
-    model = ensemble.model_ = replace(ensemble.model_, depth=12)  # so that all labels are candidates
-    expected = model.intercept + sum(
-        weight * logit(member.probabilities(X)) for weight, member in zip(model.weights, model.members, strict=True)
-    )
-    top = ensemble.predict_topk(X, 4)
-    best = -np.sort(-expected, axis=1)[:, :4]
-    sure = abs(best) > 8  # float32 probabilities of members have few digits there
-    np.testing.assert_allclose(top.scores[~sure], best[~sure], atol=2e-3)
-    np.testing.assert_allclose(top.scores[sure], best[sure], rtol=2e-3)
-    np.testing.assert_allclose(top.probabilities, np.interp(top.scores, model.knots, model.values), atol=1e-5)
-    np.testing.assert_allclose(ensemble.predict_proba(X), np.interp(expected, model.knots, model.values), atol=2e-3)
+    model = ensemble.model_
     assert (model.weights >= 0).all()
+    assert model.weights.any()
+    top = ensemble.predict_topk(X, 4)
+    np.testing.assert_array_equal(top.scores, np.take_along_axis(model.scores(X, np.arange(12)), top.labels, axis=1))
+    np.testing.assert_allclose(top.probabilities, np.interp(top.scores, model.knots, model.values), atol=1e-5)
+    assert (np.diff(model.knots) > 0).all()
+    assert (np.diff(model.values) >= 0).all()
+    assert ensemble.explain(X[[0]], column=0).probability == pytest.approx(
+        float(ensemble.predict_proba(X[[0]])[0, 0]), abs=1e-5
+    )
 
 
 def test_an_ensemble_is_saved_as_one_folder(ensemble, tmp_path):
@@ -451,8 +445,7 @@ def test_rules_of_an_ensemble(ensemble):
 def test_candidates_are_the_union_of_the_members_best_labels(ensemble):
     X, _ = data(20, seed=1)
     found = ensemble.model_.index.candidates(X, 2).labels
-    pairs = zip(ensemble.model_.members, ensemble.model_.weights, strict=True)
-    members = [member for member, weight in pairs if weight > 0]
+    members = [ensemble.model_.members[m] for m in ensemble.model_.mixture.used]
     for i, row in enumerate(found):
         expected = {label for member in members for label in member._best(X[[i]], 2).labels[0].tolist()}
         assert set(row[row >= 0].tolist()) == expected
@@ -471,62 +464,84 @@ def test_an_ensemble_of_fitted_estimators(calibrated):
         lt.Ensemble.of([calibrated, lt.OneVsAll(n_jobs=1).fit(X, y)])
 
 
+def test_equal_weights_average_the_linear_predictors(calibrated):
+    X, _ = data(seed=1)
+    other = lt.OneVsAll(C=0.1, calibrate="held-out", n_jobs=1).fit(*data())
+    model = replace(lt.Ensemble.of([calibrated, other]).model_, depth=12)  # so that all labels are candidates
+    expected = 0.0
+    for member in model.members:
+        c = member.calibrator
+        s = member.scores(X, np.arange(12)).astype(np.float64)
+        ranks = np.argsort(np.argsort(-s, axis=1, kind="stable"), axis=1) + 1
+        a, b, f, d, e = c.coefficients
+        z = a + b * s + f * np.log1p(c.counts) + d * np.log(ranks + c.rank_offset) + e * s.max(axis=1, keepdims=True)
+        expected = expected + z / 2
+    np.testing.assert_allclose(model.scores(X, np.arange(12)), expected, atol=1e-4)
+
+
+class OneFold(NamedTuple):
+    """A fold with one member. The right label has this place in its list, and the best score of the ensemble."""
+
+    place: int
+    Y: sp.csr_array
+
+    def joint(self, depth: int) -> Joint:
+        label = np.tile(np.arange(depth), 40)
+        hit = label == self.place
+        s = np.where(hit, 5.0, -5.0)[:, None] + np.random.default_rng(0).normal(size=(len(hit), 1))
+        return Joint(s, np.full(s.shape, 5.0), label[:, None] + 1, np.ones(1), np.ones(len(hit)), hit)
+
+    def top(self, mixture: Mixture, depth: int, n_jobs: int | None) -> TopK:
+        assert mixture.margin.shape == (1, 1)
+        label = np.array(sorted(range(depth), key=lambda label: label != self.place), np.int32)
+        return TopK(np.tile(label, (40, 1)), np.where(np.tile(label, (40, 1)) == self.place, 5.0, -5.0))
+
+
 @pytest.mark.parametrize(("place", "depth"), [(2, 5), (7, 10), (15, 20)])
 def test_the_lists_of_members_are_as_long_as_held_out_rows_need(place, depth):
-    """The right label has this place in the list of the only member, and the best probability."""
-
-    def logits(n: int) -> tuple[np.ndarray, np.ndarray]:
-        candidates = np.tile(np.arange(n), (40, 1))
-        return np.where(candidates == place, 5.0, -5.0)[:, :, None], candidates
-
     truth = sp.csr_array((np.ones(40), (np.arange(40), np.full(40, place))), shape=(40, 20))
-    combination, top = _combined(logits, truth, 20)
-    assert (combination.depth, combination.weights[0] > 0, top.labels.shape) == (depth, True, (40, 20))
+    combination, top = _combined([OneFold(place, truth)], 20, None)
+    assert (combination.depth, combination.mixture.margin[0, 0] > 0, top.labels.shape) == (depth, True, (40, 20))
     assert (top.labels[:, 0] == place).all()
     assert (top.probabilities[:, 0] > 0.9).all()
     assert (top.probabilities[:, 1:] < 0.1).all()
 
 
-def held_out_logits(noise: tuple[float, ...], n: int = 600) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:
-    """Logits of members that see the truth with this noise, candidates, and one right label per row."""
-    rng = np.random.default_rng(0)
-    right = rng.integers(0, 8, n)
-    candidates = np.tile(np.arange(8), (n, 1))
-    signal = np.where(candidates == right[:, None], 2.0, 0.0)[:, :, None]
-    truth = sp.csr_array((np.ones(n), (np.arange(n), right)), shape=(n, 8))
-    return signal + rng.normal(size=(n, 8, len(noise))) * noise, candidates, truth
+def test_rows_without_right_candidates_give_equal_weights(calibrated):
+    members = (calibrated.model_, calibrated.model_)
+    X, _ = data(seed=3)
+    nothing = sp.csr_array((X.shape[0], 12), dtype=np.float32)
+    combination, _ = _combined([Fold(members, X, nothing, np.ones(12, bool))], 5, 1)
+    average = Mixture.average([member.calibrator for member in members])
+    for found, wanted in zip(combination.mixture.lines, average.lines, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
-def test_better_members_have_larger_weights():
-    logits, candidates, truth = held_out_logits((1.0, 2.0, 20.0))
-    weights, intercept = fit_weights(logits, candidates, truth)
-    assert weights[0] > weights[1] > weights[2] >= 0
-    assert intercept < 0  # one of eight labels is right
-    weights, _ = fit_weights(logits * [1, 1, -1], candidates, truth)
-    assert (weights >= 0).all()
+def test_a_fold_sees_what_members_score(ensemble):
+    X, _ = data(50, seed=3)
+    members = ensemble.model_.members
+    Y = sp.csr_array(np.random.default_rng(0).random((50, 12)) < 0.2).astype(np.float32)
+    allowed = np.arange(12) != 4
+    joint = Fold(members, X, Y, allowed).joint(12)
+    assert len(joint.hit) == 50 * 11
+    for m, member in enumerate(members):
+        scores = member.scores(X, np.arange(12)).astype(np.float64)
+        s = np.log(np.maximum(scores, 1e-30)) if member.calibrator.log_scores else scores
+        np.testing.assert_allclose(np.sort(joint.margin[:, m]), np.sort(s[:, allowed].ravel()), atol=1e-5)
+        np.testing.assert_allclose(joint.best[:, m], np.repeat(s.max(axis=1), 11), rtol=1e-5)
+    assert joint.hit.sum() == Y[:, allowed].sum()
+    assert joint.rank.max() == 12
 
 
-def test_candidates_that_are_all_wrong_or_absent():
-    logits, candidates, truth = held_out_logits((1.0, 1.0))
-    np.testing.assert_array_equal(fit_weights(logits, candidates, 0 * truth)[0], 0.5)
-    candidates[:, 5:] = -1
-    logits[:, 5:] = 0.0
-    weights, _ = fit_weights(logits, candidates, truth)
-    few, _ = fit_weights(logits[:, :5], candidates[:, :5], truth)
-    np.testing.assert_allclose(weights, few)
-
-
-def test_members_have_logistic_probabilities_and_the_ensemble_isotonic_ones(ensemble):
-    model = ensemble.model_
-    for member in model.members:
-        z = np.linspace(-12, 12, 1001)
-        p = np.interp(z, member.calibrator.knots, member.calibrator.values)
-        np.testing.assert_allclose(np.log(p / (1 - p)), z, atol=1e-3)
-    assert (np.diff(model.knots) > 0).all()
-    assert (np.diff(model.values) >= 0).all()
-    assert ensemble.explain(data(seed=1)[0][[0]], column=0).probability == pytest.approx(
-        float(ensemble.predict_proba(data(seed=1)[0][[0]])[0, 0]), abs=1e-5
-    )
+def test_labels_that_are_rare_because_rows_were_held_out_are_left_out():
+    rows_of_label = [2] * 10 + [6] * 5  # no label has a single row
+    column = np.repeat(np.arange(15), rows_of_label)
+    Y = sp.csr_array((np.ones(50), (np.arange(50), column)), shape=(50, 15))
+    mask = np.zeros(50, bool)
+    mask[[0, 2, 3, 20, 21]] = True  # label 0 keeps 1 row, label 1 none, label 10 keeps 4
+    assert eligible(Y, mask).tolist() == [False, False] + [True] * 13
+    some = sp.csr_array(np.eye(4)[[0, 1, 2, 3, 3, 3]])  # labels with a single row are usual
+    assert eligible(some, np.array([False, False, False, True, True, False])).all()
 
 
 @pytest.mark.parametrize("members", [[], ["one-vs-all"], [lt.OneVsAll(C=-1)]])

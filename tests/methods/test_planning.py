@@ -156,7 +156,7 @@ def test_texts_and_datasets_have_a_plan():
 def test_calibration_takes_more_fits():
     X, Y = SMALL
     once, all_folds = lt.OneVsAll().plan(X, Y), lt.OneVsAll(calibrate="cross-fit:folds=4").plan(X, Y)
-    assert all_folds.cpu_seconds.likely > 2 * once.cpu_seconds.likely
+    assert all_folds.cpu_seconds.likely > 1.3 * once.cpu_seconds.likely
     plans = []
     lt.OneVsAll(calibrate="cross-fit:folds=2").fit(X, Y, plan=plans.append)
     assert len(plans) == 1

@@ -12,14 +12,15 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longtail.models import EnsembleModel, HashedModel, LinearModel, Rules
+from longtail.models import EnsembleModel, HashedModel, LinearModel, Mixture, Rules
 from longtail.models.buckets import LinearBuckets
 from longtail.models.calibrator import Calibrator, Coefficients
-from longtail.models.ensemble_index import Weighed
+from longtail.models.ensemble_index import Member, log_ranks
 from longtail.models.ensemble_kernels import join_lists, weigh
 from longtail.models.hashing import Hashes
 
 L, D, N = 40, 12, 30
+ALL = True, True, True  # members are used
 
 
 def calibrator(seed: int, log_scores: bool, frequency: float = 0.3) -> Calibrator:
@@ -44,9 +45,25 @@ def hashed(seed: int) -> HashedModel:
     return HashedModel(hashes, buckets, D, calibrator=calibrator(seed, True))
 
 
-def ensemble(seed: int, depth: int, weights: tuple[float, ...] = (0.7, 0.4, 0.5)) -> EnsembleModel:
+def mixture(seed: int, used: tuple[bool, ...] = ALL) -> Mixture:
+    rng = np.random.default_rng(seed)
+    shape = len(used), 4
+    of = np.array(used)[:, None]
+    margin = rng.uniform(0, 2, shape) * (rng.random(shape) < 0.8)
+    best = np.where(rng.random(shape) < 0.5, -margin, rng.normal(size=shape).clip(-margin))
+    a, w, r, b = rng.normal(size=shape) * of, margin * of, -rng.uniform(0, 1, shape) * of, best * of
+    return Mixture(np.log1p([1, 4, 20, 30]), a, w, r, b)
+
+
+def earlier(members: tuple[Any, ...], weights: tuple[float, ...] = (0.7, 0.4, 0.5)) -> Mixture:
+    """The mixture of a folder of an earlier version."""
+    return Mixture.calibrated([member.calibrator for member in members], np.array(weights), 0.3)
+
+
+def ensemble(seed: int, depth: int, used: tuple[bool, ...] | None = ALL) -> EnsembleModel:
     members = (linear(seed), linear(seed + 1, normalize=True), hashed(seed + 2))
-    return EnsembleModel(members, np.array(weights), 0.3, depth, D)
+    combined = earlier(members) if used is None else mixture(seed, used)
+    return EnsembleModel(members, combined, depth, D)
 
 
 def rows(seed: int) -> sp.csr_array:
@@ -54,31 +71,46 @@ def rows(seed: int) -> sp.csr_array:
     return sp.csr_array((rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.5)).astype(np.float32))
 
 
+def slow_term(model: EnsembleModel, m: int, label: int, s: float, rank: int, t: float) -> float:
+    """The term of member m in (1) or (2) of mixture.py."""
+    c, mix = model.members[m].calibrator, model.mixture
+    s, t = (math.log(max(x, 1e-30)) if c.log_scores else x for x in (s, t))
+    if mix.curved is None:
+        f = math.log(1 + c.counts[label])
+        a, w, r, b = (float(np.interp(f, mix.knots, each[m])) for each in mix.lines)
+        return a + w * s + r * math.log(rank + c.rank_offset) + b * t
+    intercept, margin, frequency, rank_slope, best = c.coefficients
+    z = intercept + margin * s + frequency * math.log(1 + c.counts[label])
+    z += rank_slope * math.log(rank + c.rank_offset) + best * t
+    p = min(max(float(np.interp(z, c.knots, c.values)), 1e-6), 1 - 1e-6)
+    return float(mix.curved[m]) * math.log(p / (1 - p))
+
+
 def slow_log_odds(model: EnsembleModel, X: sp.csr_array, depth: int) -> tuple[np.ndarray, list[set[int]]]:
     """The log-odds of all labels, and the candidates of every row."""
-    total = np.full((N, L), model.intercept)
+    total = np.full((N, L), model.mixture.shift)
     candidates: list[set[int]] = [set() for _ in range(N)]
-    for member, weight in zip(model.members, model.weights, strict=True):
-        scores = member.scores(X, np.arange(L))
+    for m in model.mixture.used:
+        scores = model.members[m].scores(X, np.arange(L)).astype(np.float64)
         for i in range(N):
             order = sorted(range(L), key=lambda label: (-scores[i, label], label))
-            ranks = np.full(L, depth + 1)
-            ranks[order[:depth]] = np.arange(1, depth + 1)
-            if weight:
-                candidates[i] |= set(order[:depth])
-            everything = np.append(np.arange(L), order[0])
-            p = member.calibrator.probabilities(
-                everything[None], np.append(scores[i], scores[i].max())[None], np.append(ranks, 1)[None]
-            )[0, :L]
-            p = np.clip(p.astype(np.float64), 1e-6, 1 - 1e-6)
-            total[i] += weight * np.log(p / (1 - p))
+            candidates[i] |= set(order[:depth])
+            for label in range(L):
+                rank = order.index(label) + 1
+                term = slow_term(model, m, label, scores[i, label], min(rank, depth + 1), scores[i, order[0]])
+                total[i, label] += term
     return total, candidates
 
 
 @settings(max_examples=8, deadline=None)
-@given(st.integers(0, 50), st.integers(1, 12), st.integers(1, 12), st.sampled_from([(0.7, 0.4, 0.5), (1.0, 0.0, 0.2)]))
-def test_the_best_labels_are_those_of_scoring_every_pair(seed, depth, k, weights):
-    model, X = ensemble(seed, depth, weights), rows(seed + 9)
+@given(
+    st.integers(0, 50),
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.sampled_from([ALL, (True, False, True), None]),
+)
+def test_the_best_labels_are_those_of_scoring_every_pair(seed, depth, k, used):
+    model, X = ensemble(seed, depth, used), rows(seed + 9)
     total, candidates = slow_log_odds(model, X, max(depth, k))
     top = model.predict_topk(X, k)
     assert top.labels.shape == (N, k)
@@ -183,9 +215,10 @@ def test_joined_lists_are_those_of_the_twin(seed, M, k):
             assert [(ranks[m, i, at], scores[m, i, at]) for m in range(M)] == figures
 
 
-@pytest.mark.parametrize(("log_scores", "frequency"), [(False, 0.4), (True, 0.0)])
-def test_weighed_log_odds_are_those_of_the_calibrator(log_scores, frequency):
-    model = replace(linear(1), calibrator=calibrator(2, log_scores, frequency))
+@pytest.mark.parametrize("used", [ALL, None])
+@pytest.mark.parametrize("m", [0, 2])
+def test_terms_are_those_of_the_twin(used, m):
+    model = ensemble(1, 5, used)
     rng = np.random.default_rng(3)
     labels = rng.integers(0, L, (6, 7)).astype(np.int32)
     scores = rng.uniform(1e-3, 1, (6, 7)).astype(np.float32)
@@ -193,20 +226,23 @@ def test_weighed_log_odds_are_those_of_the_calibrator(log_scores, frequency):
     ranks = rng.integers(1, 9, (6, 7)).astype(np.int32)
     wanted = rng.random((6, 7)) < 0.8
     out = np.full((6, 7), 99.0)
-    weigh(Weighed.of(model, 0.5), labels, scores, ranks, best, wanted, out)
-    p = np.clip(model.calibrator.probabilities(labels, scores, ranks).astype(np.float64), 1e-6, 1 - 1e-6)
+    member = Member.of(model.members[m], model.mixture, m)
+    weigh(member, log_ranks(8, member.rank_offset), labels, scores, ranks, best, wanted, out)
     for i in range(6):
         for c in range(7):
-            expected = 0.5 * math.log(p[i, c] / (1 - p[i, c])) if wanted[i, c] else 99.0
+            given = int(labels[i, c]), float(scores[i, c]), int(ranks[i, c]), float(best[i])
+            expected = slow_term(model, m, *given) if wanted[i, c] else 99.0
             assert out[i, c] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf, 3e38, -3e38])
-def test_log_odds_of_any_score_are_finite(score):
-    for log_scores in (False, True):
-        model = replace(linear(1), calibrator=calibrator(2, log_scores))
+@pytest.mark.parametrize("used", [ALL, None])
+def test_log_odds_of_any_score_are_finite(score, used):
+    model = ensemble(1, 5, used)
+    for m in (0, 2):
         out = np.full((1, 1), np.nan)
         one = np.ones((1, 1), np.int32)
         scores = np.full((1, 1), score, np.float32)
-        weigh(Weighed.of(model, 1.0), one, scores, one, scores[0], np.ones((1, 1), bool), out)
+        member = Member.of(model.members[m], model.mixture, m)
+        weigh(member, log_ranks(1, 1.0), one, scores, one, scores[0], np.ones((1, 1), bool), out)
         assert np.isfinite(out).all()

@@ -12,7 +12,7 @@ import longtail as lt
 from longtail import folder
 from longtail.errors import InputError, ModelError
 from longtail.matrix import canonical_csr
-from longtail.models import CompactModel, EnsembleModel, LinearModel
+from longtail.models import CompactModel, EnsembleModel, LinearModel, Mixture
 from longtail.models.compact_weights import EIGHT_BIT, HALF
 from longtail.models.sharded import divided
 from longtail.store import Form, compact, form, index_size, read_model, stored_bytes, verify_index, write_model
@@ -85,7 +85,8 @@ def test_shards_and_members_are_compact_too(memory_path, more, weights):
         assert_same(many.predict_topk(X, 7), one.predict_topk(X, 7))
         assert_same(single.predict_topk(X, 7), one.predict_topk(X, 7))
     if one.calibrator is not None:
-        members = EnsembleModel((one, divided(one, 700)), np.array([0.5, 0.5]), 0.0, 10, one.n_features)
+        average = Mixture.average([one.calibrator, one.calibrator])
+        members = EnsembleModel((one, divided(one, 700)), average, 10, one.n_features)
         save(memory_path / "both", members, weights)
         both, _ = read_model(memory_path / "both")
         assert isinstance(both.members[0], CompactModel)

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from longtail.errors import ModelError
-from longtail.models import Calibrator, EnsembleModel, LinearModel, Rules, Thresholds
+from longtail.models import Calibrator, EnsembleModel, LinearModel, Mixture, Rules, Thresholds
 from longtail.models.calibrator import Coefficients
 from longtail.store import read_model
 from tests.store.forge import Forgery
@@ -37,10 +38,20 @@ def decided() -> LinearModel:
     )
 
 
-def ensemble() -> EnsembleModel:
+def ensemble(mixture: Mixture | None = None) -> EnsembleModel:
     members = (replace(plain_model(), calibrator=calibrator()), replace(plain_model(1), calibrator=calibrator()))
     points = {"knots": np.array([-1.0, 0.5, 2.0]), "values": np.array([0.1, 0.1, 0.8])}
-    return EnsembleModel(members, np.array([0.7, 0.4]), -0.1, 3, 5, **points)
+    return EnsembleModel(members, mixture or lines(), 3, 5, **points)
+
+
+def lines() -> Mixture:
+    margin = np.array([[0.7, 0.4, 0.0], [0.1, 0.2, 0.3]])
+    return Mixture(np.array([0.0, 1.0, 2.5]), margin - 0.4, margin, -margin, 1 - margin)
+
+
+def earlier() -> Mixture:
+    """The mixture of a folder of an earlier version."""
+    return Mixture.calibrated([calibrator(), calibrator()], np.array([0.7, 0.4]), -0.1)
 
 
 def test_everything_comes_back(tmp_path):
@@ -84,16 +95,34 @@ def test_a_model_without_decisions_has_none(tmp_path):
 
 def test_an_ensemble_comes_back(tmp_path):
     found, _ = read_model(save(tmp_path / "linear", ensemble()))
-    np.testing.assert_array_equal(found.weights, [0.7, 0.4])
-    assert (found.intercept, found.depth, len(found.members)) == (-0.1, 3, 2)
+    for name in ("knots", "intercept", "margin", "rank", "best"):
+        np.testing.assert_array_equal(getattr(found.mixture, name), getattr(lines(), name))
+    assert (found.mixture.curved, found.depth, len(found.members)) == (None, 3, 2)
     np.testing.assert_array_equal(found.knots, [-1.0, 0.5, 2.0])
     np.testing.assert_array_equal(found.values, [0.1, 0.1, 0.8])
     for member, wanted in zip(found.members, ensemble().members, strict=True):
         np.testing.assert_array_equal(member.W.toarray(), wanted.W.toarray())
         assert member.calibrator.coefficients == wanted.calibrator.coefficients
     hashed = replace(hashed_model(), calibrator=calibrator(7), label_names=None, multiclass=False)
-    mixed, _ = read_model(save(tmp_path / "hashed", EnsembleModel((hashed,), np.ones(1), 0.0, 2, 4)))
+    average = Mixture.average([hashed.calibrator])
+    mixed, _ = read_model(save(tmp_path / "hashed", EnsembleModel((hashed,), average, 2, 4)))
     assert mixed.members[0].calibrator.log_scores
+
+
+def test_an_ensemble_of_an_earlier_version_has_weights_and_an_intercept(tmp_path):
+    forgery = Forgery(save(tmp_path, ensemble()))
+    for name in ("knots", "intercept", "margin", "rank", "best"):
+        forgery.entries.pop(f"mixture_{name}")
+    forgery.put("member_weights", [0.7, 0.4], "<f8")
+    forgery.meta["intercept"] = -0.1
+    forgery.seal()
+    found, _ = read_model(tmp_path)
+    wanted = ensemble(earlier())
+    np.testing.assert_allclose(found.weights, [0.7, 0.4])
+    X = sp.csr_array(np.random.default_rng(0).random((3, 5)).astype(np.float32))
+    assert found.predict_topk(X, 3) == wanted.predict_topk(X, 3)
+    again, _ = read_model(save(tmp_path / "again", found))  # it stays as it was
+    assert again.predict_topk(X, 3) == wanted.predict_topk(X, 3)
 
 
 DAMAGE = {
@@ -138,8 +167,20 @@ DAMAGE = {
     "all denied": (lambda f: f.put("rule_offsets", np.full(4, -np.inf), "<f4"), "no label"),
 }
 ENSEMBLE_DAMAGE = {
-    "weights negative": (lambda f: f.put("member_weights", [0.5, -0.1], "<f8"), "not negative"),
-    "weights too few": (lambda f: f.put("member_weights", [0.5], "<f8"), "one weight each"),
+    "knots of the mixture fall": (lambda f: f.put("mixture_knots", [0.0, 2.0, 1.0], "<f8"), "knots do not rise"),
+    "knots of the mixture NaN": (lambda f: f.put("mixture_knots", [0.0, np.nan, 1.0], "<f8"), "knots do not rise"),
+    "knots of the mixture too few": (lambda f: f.put("mixture_knots", [0.0, 1.0], "<f8"), "shapes"),
+    "no knots of the mixture": (lambda f: f.put("mixture_knots", [], "<f8"), "shapes"),
+    "coefficients of one member": (lambda f: f.put("mixture_rank", np.zeros((1, 3)), "<f8"), "shapes"),
+    "coefficients in a row": (lambda f: f.put("mixture_best", np.zeros(6), "<f8"), "mixture_best"),
+    "coefficients NaN": (lambda f: f.put("mixture_intercept", np.full((2, 3), np.nan), "<f8"), "not a number"),
+    "coefficients infinite": (lambda f: f.put("mixture_margin", np.full((2, 3), np.inf), "<f8"), "not a number"),
+    "coefficients gone": (lambda f: f.entries.pop("mixture_rank"), "mixture_rank"),
+    "margin negative": (lambda f: f.put("mixture_margin", np.full((2, 3), -0.1), "<f8"), "rise with the score"),
+    "rank positive": (lambda f: f.put("mixture_rank", np.full((2, 3), 0.1), "<f8"), "rise with the score"),
+    "best too negative": (lambda f: f.put("mixture_best", np.full((2, 3), -0.8), "<f8"), "rise with the score"),
+    "no mixture": (lambda f: f.entries.pop("mixture_knots"), "member_weights"),
+    "coefficients for one member": (lambda f: shorten(f), "coefficients for 1"),
     "members a number": (lambda f: f.meta.update(members=3), "members"),
     "no members": (lambda f: f.meta.update(members=[]), "members"),
     "members of words": (lambda f: f.meta.update(members=["linear"]), "members"),
@@ -149,10 +190,25 @@ ENSEMBLE_DAMAGE = {
     "knots that fall": (lambda f: f.put("ensemble_knots", [0.5, 0.1, 2.0], "<f8"), "knots do not rise"),
     "values above 1": (lambda f: f.put("ensemble_values", [0.1, 0.2, 1.5], "<f8"), "not rising probabilities"),
     "knots without values": (lambda f: f.entries.pop("ensemble_values"), "need values"),
-    "intercept missing": (lambda f: f.meta.pop("intercept"), "intercept"),
     "weights of a member gone": (lambda f: f.entries.pop("member1_W_data"), "W_data"),
     "bias of a member infinite": (lambda f: f.meta["members"][0].update(bias=float("1e999")), "."),
 }
+
+
+EARLIER_DAMAGE = {
+    "weights negative": (lambda f: f.put("member_weights", [0.5, -0.1], "<f8"), "not negative"),
+    "weights too few": (lambda f: f.put("member_weights", [0.5], "<f8"), "one weight per member"),
+    "weights NaN": (lambda f: f.put("member_weights", [0.5, np.nan], "<f8"), "not negative"),
+    "intercept missing": (lambda f: f.meta.pop("intercept"), "intercept"),
+    "intercept huge": (lambda f: f.meta.update(intercept=1e300), "shift"),
+    "member without calibrator": (lambda f: f.meta["members"][0].update(calibrator=None), "."),
+}
+
+
+def shorten(forgery: Forgery) -> None:
+    """Keep the coefficients of the first member only."""
+    for name in ("intercept", "margin", "rank", "best"):
+        forgery.put(f"mixture_{name}", getattr(lines(), name)[:1], "<f8")
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -169,6 +225,16 @@ def test_damaged_decisions_are_refused(name, tmp_path):
 def test_damaged_ensembles_are_refused(name, tmp_path):
     damage, message = ENSEMBLE_DAMAGE[name]
     forgery = Forgery(save(tmp_path, ensemble()))
+    damage(forgery)
+    forgery.seal()
+    with pytest.raises(ModelError, match=message):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize("name", EARLIER_DAMAGE)
+def test_damaged_ensembles_of_earlier_versions_are_refused(name, tmp_path):
+    damage, message = EARLIER_DAMAGE[name]
+    forgery = Forgery(save(tmp_path, ensemble(earlier())))
     damage(forgery)
     forgery.seal()
     with pytest.raises(ModelError, match=message):

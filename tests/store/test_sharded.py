@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import longtail
 from longtail import folder
 from longtail.errors import ModelError
-from longtail.models import EnsembleModel, LinearModel, Rules, ShardedModel
+from longtail.models import EnsembleModel, LinearModel, Mixture, Rules, ShardedModel
 from longtail.models.sharded import divided
 from longtail.store import Shelf, index, index_size, linear, model_id, model_size, read_model, verify_index
 from tests.models.test_sharded import decisions, rows, whole
@@ -137,7 +137,7 @@ def test_numbers_that_would_lead_kernels_astray_are_refused(memory_path, name, p
 def test_verify_finds_an_index_of_other_weights(memory_path):
     model = whole(**{key: value for key, value in decisions()["calibrated"].items() if key == "calibrator"})
     many = divided(model, 900)
-    ensemble = EnsembleModel((model, many), np.array([0.5, 0.5]), 0.0, 10, model.n_features)
+    ensemble = EnsembleModel((model, many), Mixture.average(2 * [model.calibrator]), 10, model.n_features)
     where = memory_path / "m" / "model.json"
     for each, count in ((model, 1), (many, len(many.shards)), (ensemble, 1 + len(many.shards))):
         save(memory_path / "m", each, index=True)
@@ -185,7 +185,7 @@ def test_a_loaded_folder_saves_the_same_bytes(memory_path):
 def test_a_sharded_member_of_an_ensemble(memory_path):
     one = whole(**{key: value for key, value in decisions()["calibrated"].items() if key == "calibrator"})
     members = one, divided(one, 300)
-    ensemble = EnsembleModel(members, np.array([0.5, 0.5]), 0.0, 10, one.n_features)
+    ensemble = EnsembleModel(members, Mixture.average(2 * [one.calibrator]), 10, one.n_features)
     save(memory_path / "m", ensemble, index=True)
     found, _ = read_model(memory_path / "m")
     assert [type(member) for member in found.members] == [LinearModel, ShardedModel]

@@ -2,6 +2,7 @@
 
 from longtail.calibration.fitting import calibrated, fit_calibrator, rising
 from longtail.calibration.held_out import HeldOut
+from longtail.calibration.mixing import Joint, fit_mixture
 from longtail.calibration.scale import N_WRONG, Scale, wrong_margins
 from longtail.calibration.targets import TARGETS, choose
 
@@ -9,10 +10,12 @@ __all__ = [
     "N_WRONG",
     "TARGETS",
     "HeldOut",
+    "Joint",
     "Scale",
     "calibrated",
     "choose",
     "fit_calibrator",
+    "fit_mixture",
     "rising",
     "wrong_margins",
 ]

@@ -163,11 +163,12 @@ def all_fits(
         used = np.flatnonzero(~masks[0])
         step = part_of(progress, 0, n_steps)
         estimator = estimator._after(solve(estimator, X[used], Y[used], step, f"{prefix}choice", used=used).record)
-    step = part_of(progress, n_before, n_steps)
     scored = rows_to_score(masks, depth, estimator.random_state)
     counts = [in_proportion(counts_of(Y[~mask]), mask) for mask in masks]
     known = known_rows(masks[0])
     folds = Folds(fold_of(masks), (np.concatenate([scored[0], known]), *scored[1:]), depth) if rough else None
+    needs_one = rough and estimator._effort_of_repeating < 1  # or, rarely, all; then the progress begins again
+    step = progress if needs_one else part_of(progress, n_before, n_steps)
     final = solve(estimator, X, Y, step, f"{prefix}all", Extras(folds=folds))
     if final.held_out is not None:
         first, *others = final.held_out
@@ -179,7 +180,7 @@ def all_fits(
     parts = []
     for number, (mask, rows) in enumerate(zip(masks, scored, strict=True)):
         used = np.flatnonzero(~mask)
-        step = part_of(progress, n_before + 1 + number, n_steps)
+        step = progress if needs_one else part_of(progress, n_before + 1 + number, n_steps)
         model = solve(estimator, X[used], Y[used], step, f"{prefix}without-{number}", used=used).model
         top = model.predict_topk(model_rows(X[rows]), depth, n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[rows], counts[number]))

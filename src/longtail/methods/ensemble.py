@@ -1,18 +1,17 @@
-"""The ensemble estimator: it combines members of any method by their calibrated probabilities (models/ensemble.py)."""
+"""The ensemble estimator: it combines members of any method by their margins (models/mixture.py)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.linear_model import LogisticRegression
 
 from longtail import metrics, training
-from longtail.calibration import HeldOut, choose, rising
+from longtail.calibration import HeldOut, Joint, choose, fit_mixture, rising
 from longtail.errors import InputError, ModelError
 from longtail.hybrid import model_rows
 from longtail.matrix import normalize_rows
@@ -30,22 +29,22 @@ from longtail.methods.problem import Problem
 from longtail.methods.solving import Progress
 from longtail.methods.updating import Change
 from longtail.metrics.hits import find_hits
-from longtail.models import Calibrator, EnsembleModel, Model
+from longtail.models import Calibrator, EnsembleModel, Mixture, Model
 from longtail.models.base import ROWS_PER_BLOCK
-from longtail.models.ensemble import interpolated
+from longtail.models.calibrator import margins_of
+from longtail.models.ensemble import calibrators_of, interpolated
 from longtail.models.ensemble_index import EnsembleIndex
 from longtail.parallel import Workers
 from longtail.store import Provenance
 from longtail.topk import TopK
 from longtail.training import Status, Training
 
-KNOTS = np.linspace(-15, 15, 601)  # of p(z) of members; between them, logit p differs from z by less than 0.001
 SHORTER = (5, 10)  # candidates per member that may be enough at prediction
 LOSS = 0.0005  # of precision on held-out rows that shorter lists may cost
 
 
 class Ensemble(ExtremeClassifier):
-    """Several classifiers whose log-odds are averaged. The weights are fitted on held-out rows.
+    """Several classifiers whose scores are combined. The weights depend on the frequency of the label.
 
     The members may use any method and need not be calibrated. The ensemble holds rows out and trains every member
     without them. On these rows it calibrates the members and fits the weights. It then trains every member on all rows.
@@ -69,7 +68,7 @@ class Ensemble(ExtremeClassifier):
     Attributes
     ----------
     model_ : EnsembleModel
-        `model_.weights` are the weights of the members, `model_.members` their models.
+        `model_.weights` says how much each member counts, `model_.members` are their models.
     classes_ : ndarray
         Names of the labels; `classes_[top.labels]` turns predictions into names.
     training_ : Training
@@ -112,11 +111,12 @@ class Ensemble(ExtremeClassifier):
         """
         first = fitted[0].model_
         members = tuple(_bare(each.model_) for each in fitted)
-        equal = np.full(len(members), 1 / max(len(members), 1))
         names = {"multiclass": first.multiclass, "label_names": first.label_names}
         columns = {"feature_names": first.feature_names, "text_features": first.text_features}
-        depth = max(member.calibrator.depth for member in members if member.calibrator is not None)
-        model = EnsembleModel(members, equal, 0.0, depth, first.n_features, **names, **columns)  # type: ignore[arg-type]
+        calibrators = calibrators_of(members)
+        mixture = Mixture.average(calibrators)
+        depth = max(each.depth for each in calibrators)
+        model = EnsembleModel(members, mixture, depth, first.n_features, **names, **columns)  # type: ignore[arg-type]
         estimator = cls([type(each)(**each.get_params(deep=False)) for each in fitted])
         estimator.model_ = model
         estimator.held_out_ = None
@@ -127,7 +127,7 @@ class Ensemble(ExtremeClassifier):
             return estimator
         rows = estimator._rows(X)
         truth = estimator._truth(X.Y if y is None and hasattr(X, "Y") else y, rows.shape[0])
-        combination, _ = _combined(lambda depth: member_logits(members, rows, depth), truth, depth)
+        combination, _ = _combined([Fold(members, rows, truth, np.ones(model.n_labels, bool))], depth, None)
         estimator.model_ = replace(model, **combination._asdict())
         return estimator.set_threshold("micro-f1", rows, truth)
 
@@ -156,6 +156,7 @@ class Ensemble(ExtremeClassifier):
         depth = n_candidates(Y)
         finals: list[Model] = []
         records = []
+        scales = []
         first: list[list[Model]] = []  # of each member, the models without held-out rows
         for m, each in enumerate(self.members):
             member = type(each)(**{**each.get_params(deep=False), "n_jobs": self.n_jobs})
@@ -163,7 +164,7 @@ class Ensemble(ExtremeClassifier):
             step = part_of(progress, m, len(self.members))
             # a rough fit is worse than a whole one, so that its member would get too little weight
             fits = all_fits(member, solve, rows, Y, masks, step, f"member-{m}-", rough=False)
-            calibrator = _logistic(fits.calibrator(Y))
+            calibrator = fits.calibrator(Y)
             first.append(
                 [
                     _finished(model, member, replace(calibrator, counts=in_proportion(counts_of(Y[~mask]), mask)))
@@ -172,15 +173,15 @@ class Ensemble(ExtremeClassifier):
             )
             finals.append(_finished(fits.final.model, member, fits.scale.applied(calibrator)))
             records.append(fits.final.record)
+            scales.append(fits.scale)
 
-        def held_out(depth: int) -> tuple[np.ndarray, np.ndarray]:
-            found = [
-                member_logits(members, model_rows(X[mask]), depth) for mask, *members in zip(masks, *first, strict=True)
-            ]
-            return _joined_rows([each[0] for each in found], 0.0), _joined_rows([each[1] for each in found], -1)
-
-        truth = sp.csr_array(sp.vstack([Y[mask] for mask in masks]))
-        combination, top = _combined(held_out, truth, depth)
+        folds = [
+            Fold(tuple(members), model_rows(X[mask]), Y[mask], eligible(Y, mask))
+            for mask, *members in zip(masks, *first, strict=True)
+        ]
+        combination, top = _combined(folds, depth, self.n_jobs)
+        combination = combination._replace(mixture=combination.mixture.rescaled(scales))
+        truth = sp.csr_array(sp.vstack([fold.Y for fold in folds]))
         found = HeldOut.of(top, truth, counts_of(Y))
         thresholds = choose("micro-f1", "micro-f1", {}, found, counts_of(Y))
         model = EnsembleModel(tuple(finals), **combination._asdict(), n_features=X.shape[1], thresholds=thresholds)
@@ -215,90 +216,91 @@ def _finished(model: Model, member: ExtremeClassifier, calibrator: Calibrator) -
     return replace(model, normalize=bool(member.normalize), calibrator=calibrator)  # type: ignore[type-var]
 
 
-def _logistic(calibrator: Calibrator) -> Calibrator:
-    """Return the calibrator with the logistic function of z as p(z).
+class Fold(NamedTuple):
+    """Held-out rows, their labels, and members that were trained without them.
 
-    The isotonic regression is left out, because its steps hide which of two labels has the better score, and members
-    whose scores are finest would lose weight. `_combined` fits one for the ensemble instead.
+    eligible : (n_labels,), the labels whose candidates the mixture is fitted on
     """
-    return replace(calibrator, knots=KNOTS, values=1 / (1 + np.exp(-KNOTS)))
+
+    members: tuple[Model, ...]
+    X: Any
+    Y: sp.csr_array
+    eligible: np.ndarray
+
+    def joint(self, depth: int) -> Joint:
+        """The candidates of all rows, with `depth` candidates per member."""
+        one = np.ones((len(self.members), 1))
+        index = EnsembleIndex(self.members, Mixture(np.zeros(1), 0 * one, one, 0 * one, 0 * one), depth, None)
+        calibrators = calibrators_of(self.members)
+        parts = []
+        for start in range(0, self.X.shape[0], ROWS_PER_BLOCK):
+            found = index.candidates(self.X[start : start + ROWS_PER_BLOCK], depth)
+            there = found.labels >= 0
+            found.settle(there)
+            there &= self.eligible[found.labels]
+            row, _ = np.nonzero(there)
+            label = found.labels[there]
+            log_scores = [each.log_scores for each in calibrators]
+            s = [margins_of(each[there], log) for each, log in zip(found.found, log_scores, strict=True)]
+            t = [margins_of(each[row], log) for each, log in zip(found.best_scores, log_scores, strict=True)]
+            rank = np.stack([each[there] for each in found.ranks], axis=1)
+            offsets = np.array([each.rank_offset for each in calibrators])
+            frequency = np.log1p(calibrators[0].counts[label])
+            hit = np.asarray(self.Y[start + row, label]).ravel() > 0
+            parts.append(Joint(np.stack(s, axis=1), np.stack(t, axis=1), rank, offsets, frequency, hit))
+        return Joint.concatenated(parts)
+
+    def top(self, mixture: Mixture, depth: int, n_jobs: int | None) -> TopK:
+        """The `depth` best labels of every row, with `depth` candidates per member."""
+        return EnsembleModel(self.members, mixture, depth, self.X.shape[1]).predict_topk(self.X, depth, n_jobs=n_jobs)
 
 
-def member_logits(members: Sequence[Model], X: sp.csr_array, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return logit p_m of all candidates for every member, (rows, c, members), and the candidates, (rows, c)."""
-    index = EnsembleIndex(tuple(members), np.ones(len(members)), 0.0, depth, None)
-    parts = []
-    for start in range(0, X.shape[0], ROWS_PER_BLOCK):
-        found = index.candidates(X[start : start + ROWS_PER_BLOCK], depth)
-        found.settle(found.labels >= 0)
-        parts.append((np.moveaxis(found.terms, 0, 2), found.labels))
-    return _joined_rows([part[0] for part in parts], 0.0), _joined_rows([part[1] for part in parts], -1)
+def eligible(Y: sp.csr_array, mask: np.ndarray) -> np.ndarray:
+    """Return which labels have enough rows outside `mask` for the fit of a mixture.
 
-
-def fit_weights(logits: np.ndarray, candidates: np.ndarray, truth: sp.csr_array) -> tuple[np.ndarray, float]:
-    """Fit the weights and the intercept of the log-odds by logistic regression on held-out candidates.
-
-    A member whose weight would be negative gets 0, and the other weights are fitted again. All weights are equal if
-    the candidates are all right or all wrong, or if no weight would be positive.
+    If all labels have two rows, one that has a single row left surely has a held-out row, but a new label with one row
+    need not come again. So the rarest labels are left out, as long as at most half of them are as rare in all rows.
     """
-    n_members = logits.shape[2]
-    equal = np.full(n_members, 1 / n_members)
-    there = candidates >= 0
-    row = np.broadcast_to(np.arange(len(candidates))[:, None], candidates.shape)[there]
-    hit = np.asarray(truth[row, candidates[there]]).ravel() > 0
-    if hit.all() or not hit.any():
-        return equal, 0.0
-    X = logits[there]
-    used = np.arange(n_members)
-    while len(used):
-        regression = LogisticRegression(C=100.0, max_iter=1000).fit(X[:, used], hit)
-        if (regression.coef_[0] >= 0).all():
-            weights = np.zeros(n_members)
-            weights[used] = regression.coef_[0]
-            return weights, float(regression.intercept_[0])
-        used = used[regression.coef_[0] >= 0]
-    return equal, 0.0
+    counts, left = counts_of(Y), counts_of(Y[~mask])
+    before, after = (np.cumsum(np.bincount(each, minlength=Y.shape[0] + 1)) for each in (counts, left))
+    return np.asarray(left >= np.argmax(2 * before >= after))
 
 
 class Combination(NamedTuple):
     """The fields of an EnsembleModel that held-out rows determine."""
 
-    weights: np.ndarray
-    intercept: float
+    mixture: Mixture
     depth: int
     knots: np.ndarray
     values: np.ndarray
 
 
-def _combined(
-    logits: Callable[[int], tuple[np.ndarray, np.ndarray]], truth: sp.csr_array, depth: int
-) -> tuple[Combination, TopK]:
+def _combined(folds: Sequence[Fold], depth: int, n_jobs: int | None) -> tuple[Combination, TopK]:
     """Return how to combine the members, and the best labels of the held-out rows with their probabilities.
 
-    The function `logits` gives the logits and candidates of the held-out rows for a number of candidates per member.
-    Weights and probabilities are fitted on `depth` candidates. Long lists take most of the time of a prediction, so
-    prediction uses the shortest ones that give the same precision on the held-out rows, up to LOSS.
+    Mixture and probabilities are fitted on `depth` candidates per member. If no mixture can be fitted, the members have
+    equal weights. Long lists take most of the time of a prediction, so prediction uses the shortest ones that give the
+    same precision on the held-out rows, up to LOSS.
     """
-    found, candidates = logits(depth)
-    weights, intercept = fit_weights(found, candidates, truth)
-    top = ranked(found, candidates, weights, intercept, depth)
+    truth = sp.csr_array(sp.vstack([fold.Y for fold in folds]))
+    mixture = fit_mixture(Joint.concatenated([fold.joint(depth) for fold in folds]))
+    if mixture is None:
+        mixture = Mixture.average(calibrators_of(folds[0].members))
+
+    def best(depth: int) -> TopK:
+        tops = [fold.top(mixture, depth, n_jobs) for fold in folds]
+        return TopK(np.concatenate([each.labels for each in tops]), np.concatenate([each.scores for each in tops]))
+
+    top = best(depth)
     knots, values = rising(top.scores, find_hits(truth, top).hit)
     least = _precision(truth, top) - LOSS
     for fewer in SHORTER:
-        if fewer < depth and _precision(truth, ranked(*logits(fewer), weights, intercept, fewer)) >= least:
+        if fewer < depth and _precision(truth, best(fewer)) >= least:
             break
     else:
         fewer = depth
     top = TopK(top.labels, top.scores, interpolated(top.scores, knots, values))
-    return Combination(weights, intercept, fewer, knots, values), top
-
-
-def ranked(logits: np.ndarray, candidates: np.ndarray, weights: np.ndarray, intercept: float, k: int) -> TopK:
-    """Return the k best candidates of every row by the weighted logits."""
-    scores = np.where(candidates >= 0, intercept + logits @ weights, -np.inf)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    best = np.take_along_axis(scores, order, axis=1).astype(np.float32)
-    return TopK(np.take_along_axis(candidates, order, axis=1).astype(np.int32), best)
+    return Combination(mixture, fewer, knots, values), top
 
 
 def _precision(truth: sp.csr_array, top: TopK) -> float:
@@ -309,19 +311,7 @@ def _precision(truth: sp.csr_array, top: TopK) -> float:
 def _bare(model: Model) -> Model:
     """Return a model as a member of an ensemble: without names, text pipeline, thresholds and rules."""
     nothing = dict.fromkeys(("label_names", "feature_names", "text_features", "thresholds", "rules"))
-    calibrator = None if model.calibrator is None else _logistic(model.calibrator)
-    return replace(model, calibrator=calibrator, **nothing)  # type: ignore[type-var]
-
-
-def _joined_rows(parts: Sequence[np.ndarray], fill: float) -> np.ndarray:
-    """Concatenate arrays of shape (rows, c, ...). Those with fewer columns are padded."""
-    width = max(part.shape[1] for part in parts)
-    joined = np.full((sum(map(len, parts)), width, *parts[0].shape[2:]), fill, parts[0].dtype)
-    at = 0
-    for part in parts:
-        joined[at : at + len(part), : part.shape[1]] = part
-        at += len(part)
-    return joined
+    return replace(model, **nothing)  # type: ignore[type-var]
 
 
 def _record(fitted: Sequence[ExtremeClassifier]) -> Training:

@@ -6,6 +6,7 @@ from longtail.models.compact import CompactModel
 from longtail.models.ensemble import EnsembleModel
 from longtail.models.hashed import HashedModel
 from longtail.models.linear import LabelWeights, LinearModel
+from longtail.models.mixture import Mixture
 from longtail.models.rules import Rules
 from longtail.models.sharded import ShardedModel
 from longtail.models.thresholds import Thresholds
@@ -18,6 +19,7 @@ __all__ = [
     "HashedModel",
     "LabelWeights",
     "LinearModel",
+    "Mixture",
     "Model",
     "Rules",
     "ShardedModel",

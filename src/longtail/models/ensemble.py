@@ -1,12 +1,9 @@
-"""An ensemble: several calibrated models of the same labels and features, averaged in log-odds.
+"""An ensemble: several calibrated models of the same labels and features, whose margins are combined (mixture.py).
 
-    log-odds(x, label) = a + sum_m w_m logit p_m(x, label),     w_m >= 0                                            (1)
-
-p_m is the probability of member m by its calibrator (models/calibrator.py). The candidates of a row are the union of
-the members' lists of their best labels. The rank of a label, which its probability depends on, is its rank in the
+The candidates of a row are the union of the members' lists of their best labels. The rank of a label is its rank in the
 member's list; a label that is not in the list has the rank after the last one. The score of the ensemble is the
-log-odds (1). The probability is a rising piecewise linear function of the score, or its sigmoid. ensemble_index.py
-finds the best labels.
+log-odds of the mixture. The probability is a rising piecewise linear function of the score, or its sigmoid.
+ensemble_index.py finds the best labels.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from longtail.hybrid import Rows, squares
 from longtail.models.base import Explanation, FeaturePipeline, Model
 from longtail.models.calibrator import Calibrator, points_fault
 from longtail.models.ensemble_index import EnsembleIndex
+from longtail.models.mixture import Mixture
 from longtail.models.rules import Rules
 from longtail.models.thresholds import Thresholds
 from longtail.topk import TopK
@@ -30,7 +28,7 @@ from longtail.topk import TopK
 
 @dataclass(frozen=True)
 class EnsembleModel(Model):
-    """Members, each with a calibrator, and the weights of (1).
+    """Members, each with a calibrator, and the mixture that combines them.
 
     The `depth` best labels of every member are candidates. The probability of a score is linear between the points
     (knots[i], values[i]) and constant outside; without knots it is the sigmoid. The ensemble has the names and the text
@@ -38,8 +36,7 @@ class EnsembleModel(Model):
     """
 
     members: tuple[Model, ...]
-    weights: np.ndarray
-    intercept: float
+    mixture: Mixture
     depth: int
     n_features: int
     multiclass: bool = False
@@ -57,10 +54,11 @@ class EnsembleModel(Model):
     log_scores: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not self.members or len(self.weights) != len(self.members):
-            raise InputError(f"an ensemble needs members with one weight each; got {len(self.members)} members")
-        if not (np.isfinite(self.weights).all() and (self.weights >= 0).all() and np.isfinite(self.intercept)):
-            raise InputError("the weights of an ensemble must be finite and not negative")
+        if any(member.calibrator is None for member in self.members):
+            raise InputError("every member of an ensemble must be calibrated; train it with calibrate=True")
+        if not self.members or len(self.mixture.margin) != len(self.members):
+            n = len(self.mixture.margin)
+            raise InputError(f"an ensemble needs members; got {len(self.members)}, and coefficients for {n}")
         if self.depth < 1 or self.calibrator is not None or self.normalize:
             raise InputError("an ensemble takes at least 1 candidate per member; only members calibrate and normalize")
         if (self.knots is None) != (self.values is None):
@@ -68,8 +66,6 @@ class EnsembleModel(Model):
         if self.knots is not None and self.values is not None and (fault := points_fault(self.knots, self.values)):
             raise InputError(f"the probabilities of the ensemble are not usable: {fault}")
         for member in self.members:
-            if member.calibrator is None:
-                raise InputError("every member of an ensemble must be calibrated; train it with calibrate=True")
             if (member.n_labels, member.n_features) != (self.n_labels, self.n_features):
                 raise InputError("the members of an ensemble must have the same labels and features")
         self._check_names()
@@ -90,6 +86,19 @@ class EnsembleModel(Model):
     def with_dense(self, columns: np.ndarray) -> EnsembleModel:
         return replace(self, members=tuple(member.with_dense(columns) for member in self.members))
 
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """How much each member counts: the slope of the log-odds by its margin, divided by that of its calibrator.
+
+        This is the mean over all pairs of a training row and one of its labels. A member alone has the weight 1.
+        """
+        found = np.zeros(len(self.members))
+        for m, calibrator in enumerate(calibrators_of(self.members)):
+            slope = self.mixture.slopes(calibrator.counts)[m]
+            share = calibrator.counts if calibrator.counts.any() else None
+            found[m] = np.average(slope, weights=share) / (calibrator.coefficients.margin or 1.0)
+        return found
+
     @property
     def is_calibrated(self) -> bool:
         return True
@@ -106,7 +115,7 @@ class EnsembleModel(Model):
             members = tuple(replace(member, rules=barred) for member in members)  # type: ignore[type-var]
         for member in members:
             _ = member.index
-        return EnsembleIndex(members, self.weights, self.intercept, self.depth, self.rules)
+        return EnsembleIndex(members, self.mixture, self.depth, self.rules)
 
     def predict_topk(self, X: Rows, k: int = 5, *, n_jobs: int | None = None) -> TopK:
         """The k best labels of every row among the candidates, by probability."""
@@ -130,7 +139,8 @@ class EnsembleModel(Model):
     def label_weights(self, label: int) -> tuple[np.ndarray, np.ndarray, float]:
         """Return the features with a weight (in increasing order), their weights in log-odds, and the bias term.
 
-        The weights of member m are multiplied by w_m b_m, the slope of (1) if ranks and best scores do not change.
+        The weights of member m are multiplied by w_m(n), the slope of the log-odds if ranks and best scores do not
+        change.
         """
         return self._combined_weights(label, np.ones(len(self.members)))
 
@@ -156,17 +166,22 @@ class EnsembleModel(Model):
         """Add up the weights of all members, each times its slope and its entry of `scale`. The bias is not scaled."""
         total = np.zeros(self.n_features)
         bias = 0.0
-        for member, slope, factor in zip(self.members, self._slopes, scale.tolist(), strict=True):
+        for member, slope, factor in zip(self.members, self._slopes(label), scale.tolist(), strict=True):
             features, weights, share = member.label_weights(label)
             total[features] += slope * factor * weights
             bias += slope * share
         used = np.flatnonzero(total)
         return used, total[used], bias
 
-    @property
-    def _slopes(self) -> list[float]:
-        slopes = [member.calibrator.coefficients.margin for member in self.members if member.calibrator is not None]
-        return [float(weight) * slope for weight, slope in zip(self.weights, slopes, strict=True)]
+    def _slopes(self, label: int) -> list[float]:
+        """w_m(n) of the label for every member."""
+        counts = [calibrator.counts[[label]] for calibrator in calibrators_of(self.members)]
+        return [float(self.mixture.slopes(n)[m, 0]) for m, n in enumerate(counts)]
+
+
+def calibrators_of(members: Sequence[Model]) -> list[Calibrator]:
+    """The calibrators of the members that have one."""
+    return [member.calibrator for member in members if member.calibrator is not None]
 
 
 def interpolated(scores: np.ndarray, knots: np.ndarray, values: np.ndarray) -> np.ndarray:

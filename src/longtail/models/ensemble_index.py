@@ -11,6 +11,7 @@ result is the same as if all members scored all candidates.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -20,49 +21,51 @@ from longtail.hybrid import Rows
 from longtail.models.base import Model
 from longtail.models.batch import Batch, PairIndex
 from longtail.models.ensemble_kernels import join_lists, weigh
+from longtail.models.mixture import Mixture
 from longtail.models.rules import SCORES_AT_ONCE, Rules
 from longtail.topk import TopK
 
 SLACK = 1e-9  # bounds are computed in float64; rounding changes them by less than this
 
 
-class Weighed(NamedTuple):
-    """A member's calibrator and weight, for kernels."""
+class Member(NamedTuple):
+    """A member's terms of the log-odds, for kernels.
 
-    intercept: float
-    margin: float
-    frequency: float
-    rank: float
-    best: float
+    lines : (K, 4), the coefficients a, w, r and b at the knots
+    places : (n_labels,), the place of every label among the knots, by its frequency: 1.5 is halfway from knot 1 to 2
+    curve_knots, curve_values, curve_weight : p_m(z) and the weight in (2) of mixture.py, or no points
+    """
+
+    lines: np.ndarray
+    places: np.ndarray
     rank_offset: float
-    knots: np.ndarray
-    values: np.ndarray
-    counts: np.ndarray
     log_scores: bool
-    weight: float
+    curve_knots: np.ndarray
+    curve_values: np.ndarray
+    curve_weight: float
 
     @classmethod
-    def of(cls, model: Model, weight: float) -> Weighed:
+    def of(cls, model: Model, mixture: Mixture, m: int) -> Member:
         c = model.calibrator
         assert c is not None
+        none = np.empty(0)
         return cls(
-            **c.coefficients._asdict(),
+            lines=frozen(np.stack([each[m] for each in mixture.lines], axis=1), np.float64),
+            places=frozen(mixture.places(c.counts), np.float32),
             rank_offset=float(c.rank_offset),
-            knots=frozen(c.knots, np.float64),
-            values=frozen(c.values, np.float64),
-            counts=frozen(c.counts, np.int64),
             log_scores=bool(c.log_scores),
-            weight=float(weight),
+            curve_knots=frozen(none if mixture.curved is None else c.knots, np.float64),
+            curve_values=frozen(none if mixture.curved is None else c.values, np.float64),
+            curve_weight=0.0 if mixture.curved is None else float(mixture.curved[m]),
         )
 
 
 @dataclass(frozen=True, eq=False)
 class EnsembleIndex:
-    """The search for the best labels. Members with weight 0 are left out, unless all have it."""
+    """The search for the best labels. Members that the mixture does not use are left out."""
 
     members: tuple[Model, ...]
-    weights: np.ndarray
-    intercept: float
+    mixture: Mixture
     depth: int
     rules: Rules | None
 
@@ -73,7 +76,7 @@ class EnsembleIndex:
     def above(self, X: Rows, threshold: float) -> tuple[np.ndarray, np.ndarray]:
         """The candidates that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
         candidates = self.candidates(X, self.depth)
-        candidates.settle(candidates.scores() > threshold - SLACK)
+        candidates.settle_from(threshold - SLACK)
         labels, scores = candidates.sorted_by_label()
         chosen = scores > threshold
         return labels[chosen], np.concatenate([[0], np.cumsum(chosen.sum(axis=1))])
@@ -89,8 +92,7 @@ class EnsembleIndex:
 
     def candidates(self, X: Rows, depth: int) -> Candidates:
         """The candidates of every row of X."""
-        used = [m for m, weight in enumerate(self.weights) if weight > 0] or range(len(self.members))
-        members = [self.members[m] for m in used]
+        members = [self.members[m] for m in self.mixture.used]
         batches = []
         forms = {}  # members with the same form of rows share them
         for member in members:
@@ -100,9 +102,13 @@ class EnsembleIndex:
             batches.append(cast(PairIndex, member.index).batch(forms[form]))
         depth = min(depth, self.members[0].n_labels if self.rules is None else self.rules.n_allowed)
         lists = [batch.top(depth) for batch in batches]
-        weighed = [Weighed.of(member, self.weights[m]) for member, m in zip(members, used, strict=True)]
         offsets = None if self.rules is None else self.rules.offsets
-        return Candidates(lists, batches, weighed, self.intercept, offsets)
+        return Candidates(lists, batches, self._weighed, self.mixture.shift, offsets)
+
+    @cached_property
+    def _weighed(self) -> list[Member]:
+        """The members that are used, for kernels."""
+        return [Member.of(self.members[m], self.mixture, m) for m in self.mixture.used]
 
 
 class Candidates:
@@ -110,7 +116,7 @@ class Candidates:
 
     labels : (rows, c) int32, -1 after the last candidate of a row
     ranks, found : (members, rows, c), rank and score of each candidate for each member, as `join_lists` defines them
-    terms : (members, rows, c), weight times log-odds
+    terms : (members, rows, c), the terms of the log-odds
     settled : (rows, c), whether all members scored the candidate
     """
 
@@ -118,13 +124,13 @@ class Candidates:
         self,
         lists: list[TopK],
         batches: list[Batch],
-        weighed: list[Weighed],
-        intercept: float,
+        weighed: list[Member],
+        shift: float,
         offsets: np.ndarray | None,
     ) -> None:
         self.batches = batches
         self.weighed = weighed
-        self.intercept = intercept
+        self.shift = shift
         self.offsets = offsets
         labels = np.stack([top.labels for top in lists])
         values = np.stack([top.scores for top in lists])
@@ -133,13 +139,14 @@ class Candidates:
         self.labels = np.full((n, width), -1, np.int32)
         self.ranks = np.empty((n_members, n, width), np.int32)
         self.found = np.empty((n_members, n, width), np.float32)
-        place = np.full(len(weighed[0].counts), -1, np.int32)
+        place = np.full(len(weighed[0].places), -1, np.int32)
         join_lists(labels, values, place, self.labels, self.ranks, self.found)
         width = int((self.labels >= 0).sum(axis=1).max(initial=self.k))
         self.labels = np.ascontiguousarray(self.labels[:, :width])
         self.ranks = np.ascontiguousarray(self.ranks[:, :, :width])
         self.found = np.ascontiguousarray(self.found[:, :, :width])
         self.best_scores = np.ascontiguousarray(values[:, :, 0])
+        self.log_ranks = [log_ranks(self.k + 1, member.rank_offset) for member in weighed]
         there = self.labels >= 0
         self.settled = ~there | (self.ranks <= self.k).all(axis=0)
         self.terms = np.zeros(self.found.shape)
@@ -149,20 +156,34 @@ class Candidates:
 
     def _base(self, labels: np.ndarray) -> np.ndarray:
         """The part of the score that does not depend on the row."""
-        return np.asarray(self.intercept + (0.0 if self.offsets is None else self.offsets[labels]))
+        return np.asarray(self.shift + (0.0 if self.offsets is None else self.offsets[labels]))
 
     def _weigh(self, m: int, wanted: np.ndarray) -> None:
-        weigh(self.weighed[m], self.labels, self.found[m], self.ranks[m], self.best_scores[m], wanted, self.terms[m])
+        ranks, scores, best = self.ranks[m], self.found[m], self.best_scores[m]
+        weigh(self.weighed[m], self.log_ranks[m], self.labels, scores, ranks, best, wanted, self.terms[m])
 
     def settle(self, wanted: np.ndarray) -> None:
         """Let all members score these candidates."""
-        for m, batch in enumerate(self.batches):
-            missing = wanted & ~self.settled & (self.ranks[m] > self.k)
-            rows, _ = np.nonzero(missing)
-            if len(rows):
-                self.found[m][missing] = batch.pairs(rows, self.labels[missing])
-                self._weigh(m, missing)
+        for m in range(len(self.batches)):
+            self._score(m, wanted)
         self.settled |= wanted
+
+    def settle_from(self, least: np.ndarray | float) -> None:
+        """Let all members score the candidates with log-odds from `least` on.
+
+        Every score lowers the bound of a candidate. If it falls below `least`, the other members need not score it.
+        """
+        for m in range(len(self.batches)):
+            self._score(m, self.scores() >= least)
+        self.settled |= self.scores() >= least
+
+    def _score(self, m: int, wanted: np.ndarray) -> None:
+        """Let one member score those of these candidates that it does not list."""
+        missing = wanted & ~self.settled & (self.ranks[m] > self.k)
+        rows, _ = np.nonzero(missing)
+        if len(rows):
+            self.found[m][missing] = self.batches[m].pairs(rows, self.labels[missing])
+            self._weigh(m, missing)
 
     def scores(self) -> np.ndarray:
         """The log-odds of the candidates, or their upper bounds: (rows, c), -inf after the last candidate."""
@@ -176,12 +197,13 @@ class Candidates:
         total = self._base(labels) + np.zeros((n, c))
         here, at = np.nonzero(self.labels >= 0)
         for m, batch in enumerate(self.batches):
-            ranks = np.full((n, len(self.weighed[m].counts)), self.k + 1, np.int32)
+            ranks = np.full((n, len(self.weighed[m].places)), self.k + 1, np.int32)
             ranks[here, self.labels[here, at]] = self.ranks[m][here, at]
             found = batch.pairs(row, labels.ravel()).reshape(n, c)
             term = np.empty((n, c))
             own = np.ascontiguousarray(np.take_along_axis(ranks, labels, axis=1))
-            weigh(self.weighed[m], labels, found, own, self.best_scores[m], np.ones((n, c), bool), term)
+            everything = np.ones((n, c), bool)
+            weigh(self.weighed[m], self.log_ranks[m], labels, found, own, self.best_scores[m], everything, term)
             total += term
         return total
 
@@ -196,7 +218,7 @@ class Candidates:
             bounds = self.scores()
             known = np.where(self.settled, bounds, -np.inf)
             enough = np.partition(known, width - k, axis=1)[:, width - k, None]
-            self.settle(bounds >= enough - SLACK)
+            self.settle_from(enough - SLACK)
         else:
             self.settle(self.labels >= 0)
         labels, scores = self.sorted_by_label()
@@ -208,3 +230,8 @@ class Candidates:
         scores = np.where(self.settled, self.scores(), -np.inf).astype(np.float32)
         order = np.argsort(self.labels, axis=1)
         return np.take_along_axis(self.labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+def log_ranks(last: int, offset: float) -> np.ndarray:
+    """log(r + offset) for the ranks r = 0, 1, ..., last. There is no rank 0; it gets 0."""
+    return np.concatenate([[0.0], np.log(np.arange(1, last + 1) + offset)])

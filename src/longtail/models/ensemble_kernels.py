@@ -1,4 +1,4 @@
-"""Compiled loops of models/ensemble_index.py: the union of the members' lists, and the members' log-odds."""
+"""Compiled loops of models/ensemble_index.py: the union of the members' lists, and the terms of the log-odds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from longtail.compiled import kernel
 
-MOST_CERTAIN = 1e-6  # probabilities of members are clipped to this distance from 0 and 1
+MOST_CERTAIN = 1e-6  # probabilities in (2) of mixture.py are clipped to this distance from 0 and 1
 SMALLEST_SCORE = 1e-30  # as in models/calibrator.py
 LARGEST_MARGIN = 1e30  # margins are clipped to this size, so that sums of them stay finite
 
@@ -72,20 +72,27 @@ def interpolate(z, knots, values):
 
 
 @kernel
-def weigh(member, labels, scores, ranks, best, wanted, out):
-    """out[i, c] = the weight of the member times its log-odds of labels[i, c], where wanted[i, c].
+def weigh(member, log_ranks, labels, scores, ranks, best, wanted, out):
+    """out[i, c] = the term of the member in the log-odds of labels[i, c], where wanted[i, c]: (1) or (2) of mixture.py.
 
-    `member` has the fields of models.ensemble_index.Weighed. `best` is the best score of every row.
+    `member` has the fields of models.ensemble_index.Member. `best` is the best score of every row.
+    log_ranks[r] is the logarithm of rank r with the rank offset.
     """
+    last = len(member.lines) - 1
     for i in range(labels.shape[0]):
-        top = member.best * margin_of(best[i], member.log_scores)
+        t = margin_of(best[i], member.log_scores)
         for c in range(labels.shape[1]):
             if wanted[i, c]:
-                z = member.intercept + member.margin * margin_of(scores[i, c], member.log_scores) + top
-                if member.rank != 0.0:
-                    z += member.rank * np.log(ranks[i, c] + member.rank_offset)
-                if member.frequency != 0.0:
-                    z += member.frequency * np.log1p(np.float64(member.counts[labels[i, c]]))
-                p = interpolate(z, member.knots, member.values)
-                p = min(max(p, MOST_CERTAIN), 1.0 - MOST_CERTAIN)
-                out[i, c] = member.weight * np.log(p / (1.0 - p))
+                place = np.float64(member.places[labels[i, c]])
+                k = int(place)
+                h = place - k
+                low, high = member.lines[k], member.lines[min(k + 1, last)]
+                z = (1.0 - h) * low[0] + h * high[0]
+                z += ((1.0 - h) * low[1] + h * high[1]) * margin_of(scores[i, c], member.log_scores)
+                z += ((1.0 - h) * low[2] + h * high[2]) * log_ranks[ranks[i, c]]
+                z += ((1.0 - h) * low[3] + h * high[3]) * t
+                if len(member.curve_knots):
+                    p = interpolate(z, member.curve_knots, member.curve_values)
+                    p = min(max(p, MOST_CERTAIN), 1.0 - MOST_CERTAIN)
+                    z = member.curve_weight * np.log(p / (1.0 - p))
+                out[i, c] = z

@@ -13,7 +13,7 @@ from longtail.compiled import frozen
 from longtail.errors import ModelError
 from longtail.methods import solving
 from longtail.methods.one_vs_all import best_labels, best_labels_kernels, dual_kernels, lanes, settle_kernels
-from longtail.methods.one_vs_all.best_labels import BestLabels, Kept, keys_of, labels_of, scores_of, with_twins
+from longtail.methods.one_vs_all.best_labels import BestLabels, RowKeys, keys_of, labels_of, scores_of, with_twins
 from longtail.methods.one_vs_all.inputs import samples
 from longtail.methods.one_vs_all.lane_intrinsics import LABEL_LANES
 from longtail.methods.one_vs_all.panel import FULL, SHORT
@@ -118,7 +118,7 @@ def test_score_rows_equals_its_twin(seed, form, panel_type, ahead):
     L.each["position"] = rng.permutation(LABEL_LANES)
     labels = rng.permutation(1000)[:LABEL_LANES].astype(np.uint64)
     chosen = np.sort(rng.permutation(X.shape[0])[:3])
-    kept = Kept(np.zeros((3, 40), np.uint64), np.array([0, 2, 5]), np.array([-np.inf, 0.0, 1.0], np.float32))
+    kept = RowKeys(np.zeros((3, 40), np.uint64), np.array([0, 2, 5]), np.array([-np.inf, 0.0, 1.0], np.float32))
     best_labels_kernels.score_rows(
         rows, frozen(chosen, np.uint32), frozen(labels, np.uint64), L, kept, space.pass_scratch, ahead
     )
@@ -141,7 +141,7 @@ def test_keys_of_kernels_are_those_of_arrays():
     L = (space := lanes.DualSpace(rows, 1, FULL)).lanes
     L.each["phase"], L.each["position"] = dual_kernels.TO_HOLD_OUT, np.arange(LABEL_LANES)
     L.offset[:] = np.linspace(-3, 3, LABEL_LANES)
-    kept = Kept(np.zeros((1, 40), np.uint64), np.zeros(1, np.int64), np.full(1, -np.inf, np.float32))
+    kept = RowKeys(np.zeros((1, 40), np.uint64), np.zeros(1, np.int64), np.full(1, -np.inf, np.float32))
     labels = frozen(7 * np.arange(LABEL_LANES), np.uint64)
     best_labels_kernels.score_rows(rows, frozen([0], np.uint32), labels, L, kept, space.pass_scratch, None)
     np.testing.assert_array_equal(kept.keys[0, :LABEL_LANES], keys_of(L.offset, labels.astype(np.int32)))

@@ -9,7 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longtail.compiled import frozen
-from longtail.methods.one_vs_all import dual_kernels, lanes, settle_kernels, verify_kernels
+from longtail.methods.one_vs_all import (
+    best_labels_kernels,
+    dual_kernels,
+    lane_intrinsics,
+    lanes,
+    settle_kernels,
+    verify_kernels,
+)
 from longtail.methods.one_vs_all.inputs import samples
 from longtail.methods.one_vs_all.panel import FULL, SHORT
 from longtail.methods.one_vs_all.verify_kernels import LABEL_LANES
@@ -326,7 +333,8 @@ def test_a_solved_lane_has_the_figures_of_the_weights_in_its_panel(panel_type, f
 
 
 def test_constants_are_the_same_in_both_files():
-    assert dual_kernels.LABEL_LANES == settle_kernels.LABEL_LANES == LABEL_LANES
+    files = dual_kernels, settle_kernels, verify_kernels, best_labels_kernels
+    assert {each.LABEL_LANES for each in files} == {lane_intrinsics.LABEL_LANES}
     for name in ("EMPTY", "TO_SOLVE", "TO_CHECK", "LINES_AHEAD"):
         assert getattr(settle_kernels, name) == getattr(dual_kernels, name)
 

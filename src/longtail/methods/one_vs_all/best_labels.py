@@ -21,7 +21,7 @@ LOWER = np.uint64(2**32 - 1)
 SIGN = np.uint32(2**31)
 
 
-class Kept(NamedTuple):
+class RowKeys(NamedTuple):
     """The keys of every row, for kernels."""
 
     keys: np.ndarray  # (rows, width) uint64; NONE where there is no key
@@ -37,13 +37,13 @@ class BestLabels:
         self.ends = np.cumsum([0, *map(len, folds.to_score)])
         n = int(self.ends[-1])
         keys = np.full((n, 2 * folds.depth + LABEL_LANES), NONE)
-        self.kept = Kept(keys, np.zeros(n, np.int64), np.full(n, -np.inf, np.float32))
+        self.kept = RowKeys(keys, np.zeros(n, np.int64), np.full(n, -np.inf, np.float32))
 
-    def of_fold(self, fold: int) -> Kept:
+    def of_fold(self, fold: int) -> RowKeys:
         """The keys of the rows of a fold, with room for those of 32 more labels."""
         self.make_room()
         rows = slice(*self.ends[fold : fold + 2])
-        return Kept(*(each[rows] for each in self.kept))
+        return RowKeys(*(each[rows] for each in self.kept))
 
     def make_room(self) -> None:
         keys, n_kept, _ = self.kept

@@ -8,15 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from longtail.compiled import borrowing_kernel, smaller
-from longtail.methods.one_vs_all.lane_intrinsics import (
-    DENSE_ROWS,
-    LABEL_LANES,
-    count_trailing_zeros,
-    dense_scores,
-    rank_key,
-    scores_of_lanes,
-)
+from longtail.methods.one_vs_all.lane_intrinsics import count_trailing_zeros, dense_scores, rank_key, scores_of_lanes
+from longtail.methods.one_vs_all.panel import dense_rows
 
+LABEL_LANES = 32  # as in lane_intrinsics.py; a test compares them
+DENSE_ROWS = dense_rows()
 TO_HOLD_OUT = 4  # as in dual_kernels.py; a test compares them
 
 

@@ -7,14 +7,11 @@ import numpy as np
 
 from longtail.compiled import borrowing_kernel, frozen, smaller
 from longtail.methods.one_vs_all.inputs import Samples
-from longtail.methods.one_vs_all.lane_intrinsics import (
-    DENSE_ROWS,
-    LABEL_LANES,
-    count_trailing_zeros,
-    dense_scores,
-    slack_of_lanes,
-)
+from longtail.methods.one_vs_all.lane_intrinsics import count_trailing_zeros, dense_scores, slack_of_lanes
+from longtail.methods.one_vs_all.panel import dense_rows
 
+LABEL_LANES = 32  # as in lane_intrinsics.py; a test compares them
+DENSE_ROWS = dense_rows()
 SHORT_ROW = 20  # nonzeros: rows of fewer, in the mean, are visited by length
 WINDOW = 4096  # nonzeros of the rows among which they are
 WIDE = 32_768  # features: with more, the panel outgrows the second-level cache
