@@ -1,6 +1,6 @@
 """Ensembles on real data: precision against every member, and the time to predict against the sum of the members'.
 
-    python benchmarks/ensembles.py FOLDER ... [--member one-vs-all:C=1/3,positive_weight=3 ...] [--kept FOLDER]
+    python benchmarks/ensembles.py FOLDER ... [--member one-vs-all:C=1/3,positive_weight=auto ...] [--kept FOLDER]
 
 A FOLDER holds `train.txt` and `test.txt` (plain, .gz or .xz) in Extreme Classification Repository format; `icd-10-cm`
 stands for the corpus of the demo. A member is a method, or method:name=value,name=value. The weights are fitted on
@@ -24,7 +24,7 @@ from longtail.methods import METHODS
 from longtail.metrics.table import align
 from quality import load, parameter
 
-MEMBERS = ["one-vs-all", "one-vs-all:C=1/3,positive_weight=3", "mach:n_repetitions=16", "pd-sparse"]
+MEMBERS = ["one-vs-all", "one-vs-all:C=1/3,positive_weight=auto", "mach:n_repetitions=16", "pd-sparse"]
 KS = (1, 3, 5)
 RUNS = 3
 

@@ -25,7 +25,7 @@ from longtail.calibration.fitting import N_BEST, OTHERS
 from longtail.models.mixture import Mixture
 
 KNOTS = np.log1p([1, 3, 10, 30, 100, 1000])  # of log(1 + n)
-SMOOTH = 10.0
+SMOOTH = 1000.0
 RIDGE = 0.1
 MAX_STEPS = 50
 TOL = 1e-9  # gain of a step per candidate, at which the fit ends

@@ -14,7 +14,7 @@ from longtail.errors import ModelError
 from longtail.methods import solving
 from longtail.methods.one_vs_all import best_labels, best_labels_kernels, dual_kernels, lanes, settle_kernels
 from longtail.methods.one_vs_all.best_labels import BestLabels, RowKeys, keys_of, labels_of, scores_of, with_twins
-from longtail.methods.one_vs_all.inputs import samples
+from longtail.methods.one_vs_all.inputs import samples, some_rows
 from longtail.methods.one_vs_all.lane_intrinsics import LABEL_LANES
 from longtail.methods.one_vs_all.panel import FULL, SHORT
 from longtail.methods.problem import Extras, Folds
@@ -119,8 +119,9 @@ def test_score_rows_equals_its_twin(seed, form, panel_type, ahead):
     labels = rng.permutation(1000)[:LABEL_LANES].astype(np.uint64)
     chosen = np.sort(rng.permutation(X.shape[0])[:3])
     kept = RowKeys(np.zeros((3, 40), np.uint64), np.array([0, 2, 5]), np.array([-np.inf, 0.0, 1.0], np.float32))
+    order = frozen([2, 0, 1], np.uint32)
     best_labels_kernels.score_rows(
-        rows, frozen(chosen, np.uint32), frozen(labels, np.uint64), L, kept, space.pass_scratch, ahead
+        some_rows(rows, chosen), order, frozen(labels, np.uint64), L, kept, space.pass_scratch, ahead
     )
     weights = np.concatenate([as_floats(L.panel).astype(float), L.dense_panel])
     z = X.toarray()[chosen][:, columns[:8]].astype(float) @ weights + L.offset

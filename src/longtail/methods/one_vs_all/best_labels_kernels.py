@@ -17,15 +17,15 @@ TO_HOLD_OUT = 4  # as in dual_kernels.py; a test compares them
 
 
 @borrowing_kernel
-def score_rows(X, rows, labels, lanes, best, scratch, ahead):
-    """Score these rows for the labels that are solved, and append the keys of those that may be among a row's best.
+def score_rows(X, order, labels, lanes, best, scratch, ahead):
+    """Score all rows, in this order, for the labels that are solved, and append the keys that may be among the best.
 
     labels : of the block, by position
     best.limit : for every row, the least score that may be among its best
     best.keys, best.n_kept : for every row, its keys (see `rank_key`) and their number; there is room for 32 more
     """
-    offset, scores, products, dense = scratch.offset, scratch.slack, scratch.products, scratch.dense_rows
-    n, used = len(rows), np.int64(0)
+    offset, scores, products, rows = scratch.offset, scratch.slack, scratch.products, scratch.dense_rows
+    n, used = len(order), np.int64(0)
     for b in range(LABEL_LANES):
         offset[b] = lanes.offset[b]
         if lanes.each[b].phase == TO_HOLD_OUT:
@@ -34,13 +34,13 @@ def score_rows(X, rows, labels, lanes, best, scratch, ahead):
         if X.dense.shape[1] > 0:
             if k % DENSE_ROWS == 0:
                 for r in range(DENSE_ROWS):
-                    dense[r] = rows[smaller(k + r, n - 1)]
-                dense_scores(X.dense, dense, lanes.dense_panel, products)
+                    rows[r] = order[smaller(k + r, n - 1)]
+                dense_scores(X.dense, rows, lanes.dense_panel, products)
             for b in range(LABEL_LANES):
                 offset[b] = lanes.offset[b] + products[k % DENSE_ROWS, b]
-        i = rows[k]
+        i = order[k]
         bits = scores_of_lanes(
-            X.data, X.indices, X.indptr[i], X.indptr[i + np.uint32(1)], lanes.panel, ahead, offset, best.limit[k],
+            X.data, X.indices, X.indptr[i], X.indptr[i + np.uint32(1)], lanes.panel, ahead, offset, best.limit[i],
             scores,
         )  # fmt: skip
         bits &= used
@@ -48,5 +48,5 @@ def score_rows(X, rows, labels, lanes, best, scratch, ahead):
             b = count_trailing_zeros(bits)
             bits &= bits - 1
             label = labels[lanes.each[b].position]
-            best.keys[k, best.n_kept[k]] = rank_key(scores[b], np.uint32(label))
-            best.n_kept[k] += 1
+            best.keys[i, best.n_kept[i]] = rank_key(scores[b], np.uint32(label))
+            best.n_kept[i] += 1

@@ -148,10 +148,10 @@ def _score_held_out(
     X, folds = problem.X, problem.folds
     assert folds is not None
     kernels.find_more_rows(X, space.lanes)
-    for fold, to_score in enumerate(folds.to_score):
+    for fold, rows in enumerate(problem.held_out_rows):
         kernels.hold_out(fold, frozen(folds.fold_of, np.int32), X, rule, space.lanes, space.scratch)
-        rows, kept = frozen(to_score, np.uint32), best.of_fold(fold)
-        score_rows(X, rows, labels, space.lanes, kept, space.pass_scratch, fetch_ahead(X.n_sparse))
+        kept, ahead = best.of_fold(fold), fetch_ahead(X.n_sparse)
+        score_rows(rows, problem.held_out_orders[fold], labels, space.lanes, kept, space.pass_scratch, ahead)
     settle_kernels.release(space.lanes)
 
 

@@ -80,6 +80,19 @@ def samples(X: Features, bias: float, *, by_frequency: bool = False) -> tuple[Sa
     return rows, np.concatenate([columns, dense_columns, [X.shape[1]]]).astype(np.int32)
 
 
+def some_rows(X: Samples, rows: np.ndarray) -> Samples:
+    """These rows of X, one after the other in memory."""
+    n = len(X.squares)
+    some = sp.csr_array((X.data, X.indices.view(np.int32), X.indptr.view(np.int64)), shape=(n, max(X.n_sparse, 1)))[
+        rows
+    ]
+    return X._replace(
+        data=frozen(some.data, np.float32), indices=frozen(some.indices, np.uint32),
+        indptr=frozen(some.indptr, np.uint64), dense=frozen(X.dense[rows], np.float32),
+        squares=frozen(X.squares[rows], np.float64),
+    )  # fmt: skip
+
+
 def _parts(X: Features) -> tuple[sp.csr_array, np.ndarray, np.ndarray]:
     """The sparse part of X with all its columns, the dense part, and the columns of the dense part."""
     if isinstance(X, HybridRows):

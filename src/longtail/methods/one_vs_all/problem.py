@@ -12,7 +12,7 @@ from longtail.methods.forecast import Forecast
 from longtail.methods.one_vs_all import dual, newton, starts
 from longtail.methods.one_vs_all.first_rows import rare_features
 from longtail.methods.one_vs_all.forecast import of_labels
-from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins
+from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins, some_rows
 from longtail.methods.one_vs_all.label_tree import label_tree
 from longtail.methods.one_vs_all.lanes import DualSpace
 from longtail.methods.one_vs_all.order import ROOT, subtree_blocks
@@ -57,6 +57,9 @@ class OneVsAllProblem(OneVsAllData, Problem):
             self.rare_features = rare_features(self.X) if rare else None
             self.panel_type = panel_type(self.tol)
             self.visiting_order = visiting_order(self.X)
+            to_score = () if self.folds is None else self.folds.to_score
+            self.held_out_rows = [some_rows(self.X, rows) for rows in to_score]
+            self.held_out_orders = [visiting_order(rows) for rows in self.held_out_rows]
         self.idle_spaces: dict[PanelType, list[DualSpace]] = {SHORT: [], FULL: []}  # of blocks that have ended
         self.parent = np.full(self.n_labels, ROOT)
         if self.start.begins_at_parent and len(self.labels):
