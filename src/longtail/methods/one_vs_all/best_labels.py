@@ -16,6 +16,7 @@ from longtail.methods.problem import Folds
 from longtail.topk import TopK
 
 NONE = np.uint64(0)  # no key; that of a score is larger
+ROOM = 8  # keys of a row that there is room for, as a multiple of the depth; more than 1, to drop them seldom
 HALF = np.uint64(32)  # bits of a score, and of a label
 LOWER = np.uint64(2**32 - 1)
 SIGN = np.uint32(2**31)
@@ -36,7 +37,7 @@ class BestLabels:
         self.depth = folds.depth
         self.ends = np.cumsum([0, *map(len, folds.to_score)])
         n = int(self.ends[-1])
-        keys = np.full((n, 2 * folds.depth + LABEL_LANES), NONE)
+        keys = np.full((n, ROOM * folds.depth + LABEL_LANES), NONE)
         self.kept = RowKeys(keys, np.zeros(n, np.int64), np.full(n, -np.inf, np.float32))
 
     def of_fold(self, fold: int) -> RowKeys:
