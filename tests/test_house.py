@@ -56,6 +56,7 @@ EVERYWHERE |= {
     "dense_scores",
     "count_trailing_zeros",
     "rank_key",
+    "score_of",
 }  # lane_intrinsics.py
 
 UNSAFE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "jsonpickle", "torch"}

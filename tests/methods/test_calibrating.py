@@ -99,17 +99,11 @@ def test_pd_sparse_repeats_its_first_fit():
     assert clf.C_ in (1.0, 10.0)
 
 
-def test_the_rows_to_score_are_a_part_of_the_held_out_rows():
-    masks = [np.arange(400_000) % 5 == 0]
-    (rows,) = calibrating.rows_to_score(masks, 20, 0)
-    assert len(rows) == 8000  # a fiftieth of all rows
-    assert masks[0][rows].all()
-    assert (np.diff(rows) > 0).all()
-    assert np.array_equal(rows, calibrating.rows_to_score(masks, 20, 0)[0])
-    (few,) = calibrating.rows_to_score(masks, 400, 0)
-    assert len(few) == 1000  # candidates are limited, too
-    small = [np.arange(1000) % 4 == number for number in range(4)]
-    assert [len(rows) for rows in calibrating.rows_to_score(small, 20, 0)] == [250] * 4
+def test_no_more_rows_are_held_out_than_a_calibrator_needs():
+    one, many = (sp.csr_array(np.ones((30_000, n), np.int32)) for n in (1, 200))
+    assert calibrating.enough_rows(one) == 4000
+    assert calibrating.enough_rows(many) == 2000  # 200 candidates per row
+    assert calibrating.enough_rows(sp.csr_array((1_000_000, 3), dtype=np.int32)) == 20_000
 
 
 def test_the_fold_of_every_row():
@@ -214,11 +208,11 @@ def test_scores_of_held_out_rows_are_those_of_a_fit_without_these_rows(way):
 
     fits = calibrating.all_fits(clf, solve, X, Y, masks, lambda share: None)
     assert not fits.models
-    for mask, rows, part in zip(masks, fits.scored, fits.parts, strict=True):
+    for mask, part in zip(masks, fits.parts, strict=True):
         rest = solve(clf, X[~mask], Y[~mask], lambda share: None, "")
         columns = np.arange(Y.shape[1])
         exact, known = (
-            np.take_along_axis(model.scores(X[rows], columns), part.top.labels, axis=1)
+            np.take_along_axis(model.scores(X[mask], columns), part.top.labels, axis=1)
             for model in (rest.model, fits.final.model)
         )
         rough = part.top.scores
@@ -252,6 +246,8 @@ def test_true_takes_more_rows_from_small_data():
     (mask,) = calibrating.rows_to_hold_out(True, sp.csr_array(np.ones((3000, 1), np.int32)), 0)
     assert mask.sum() == 600
     (mask,) = calibrating.rows_to_hold_out(True, sp.csr_array(np.ones((400_000, 1), np.int32)), 0)
+    assert mask.sum() == 8000
+    (mask,) = calibrating.rows_to_hold_out(True, sp.csr_array(np.ones((400_000, 1), np.int32)), 0, 20_000)
     assert mask.sum() == 20_000
 
 

@@ -2,7 +2,7 @@
 
 The parameter `calibrate` says how rows are held out, as a text with options (methods/spec.py):
 
-    held-out:fraction=0.2     one extra fit, on the other rows; at most MAX_ROWS rows are held out
+    held-out:fraction=0.2     one extra fit, on the other rows; no more rows are held out than a calibrator needs
     cross-fit:folds=5         one extra fit for each fold, so that every row is held out once
 
 The fit on all rows is the one of `calibrate=False`. The other fits only serve calibration. The dual solver of
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 
 from longtail.calibration import N_WRONG, HeldOut, Scale, calibrated, choose, fit_calibrator, wrong_margins
 from longtail.data import split
@@ -43,22 +42,21 @@ if TYPE_CHECKING:
 Solve = Callable[..., "Solved"]  # (estimator, X, Y, progress, name, extras, rows of X used) -> Solved
 DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
-MAX_ROWS = 20_000  # most rows to hold out
-SCORED_ROWS, SCORED_SHARE = 5_000, 0.02  # most of them to score, or this share of all rows if that is more
-MAX_CANDIDATES = 400_000  # most candidates of these rows; the calibrator has few parameters
+ENOUGH_ROWS, ENOUGH_SHARE = 4_000, 0.02  # most rows to hold out, or this share of all rows if that is more
+ENOUGH_CANDIDATES = 400_000  # most candidates of these rows; the calibrator has few parameters
 FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 COMMON_ROWS = 2000  # rows on which the scales of models are compared
-CHECKED_ROWS = 200  # rows that show whether a rough fit is of use
+CHECKED_ROWS = 100  # rows that show whether a rough fit is of use
 LARGEST_FACTOR = 2.0  # by which its margins may differ from those of the fit on all rows
 
 
-def held_out(Y: sp.csr_array, random_state: Any, *, fraction: float = 0.2) -> list[np.ndarray]:
-    """Return a list with one boolean mask of the rows to hold out."""
-    return [split.held_out(Y, min(fraction, MAX_ROWS / Y.shape[0]), random_state)]
+def held_out(Y: sp.csr_array, random_state: Any, most: int, *, fraction: float = 0.2) -> list[np.ndarray]:
+    """Return a list with one boolean mask of the rows to hold out, `most` at most."""
+    return [split.held_out(Y, min(fraction, most / Y.shape[0]), random_state)]
 
 
-def cross_fit(Y: sp.csr_array, random_state: Any, *, folds: int = 5) -> list[np.ndarray]:
+def cross_fit(Y: sp.csr_array, random_state: Any, _: int, *, folds: int = 5) -> list[np.ndarray]:
     """Return one boolean mask per fold of the rows to hold out."""
     fold = split.folds(Y, folds, random_state)
     return [fold == number for number in range(folds)]
@@ -78,15 +76,24 @@ def check_way(calibrate: Any, owner: str) -> None:
             )
 
 
-def rows_to_hold_out(calibrate: Any, Y: sp.csr_array, random_state: Any) -> list[np.ndarray]:
-    """Return, for each extra fit, a boolean mask of the rows it holds out."""
+def rows_to_hold_out(calibrate: Any, Y: sp.csr_array, random_state: Any, most: int | None = None) -> list[np.ndarray]:
+    """Return, for each extra fit, a boolean mask of the rows it holds out.
+
+    most : how many rows "held-out" takes at most; None means as many as a calibrator needs
+    """
     n = Y.shape[0]
     if n < MIN_ROWS:
         raise InputError(f"calibration needs at least {MIN_ROWS} rows, and there are {n}; train with calibrate=False")
     if calibrate is True:
         calibrate = "held-out" if n >= FEW_ROWS else "cross-fit"
     name, options = spec.parse(calibrate, WAYS, "The 'calibrate' parameter")
-    return WAYS[name](Y, random_state, **options)
+    return WAYS[name](Y, random_state, enough_rows(Y) if most is None else most, **options)
+
+
+def enough_rows(Y: sp.csr_array) -> int:
+    """Return how many held-out rows a calibrator needs at most."""
+    n = Y.shape[0]
+    return int(min(max(ENOUGH_ROWS, ENOUGH_SHARE * n), max(ENOUGH_CANDIDATES // n_candidates(Y), MIN_ROWS)))
 
 
 def n_candidates(Y: sp.csr_array) -> int:
@@ -95,29 +102,18 @@ def n_candidates(Y: sp.csr_array) -> int:
     return int(min(Y.shape[1], wanted))
 
 
-def rows_to_score(masks: list[np.ndarray], depth: int, random_state: Any) -> list[np.ndarray]:
-    """Return, for each mask, the held-out rows that are scored: all of them, or a random part in rising order."""
-    enough = max(SCORED_ROWS, int(SCORED_SHARE * len(masks[0])))
-    most = min(enough, max(MAX_CANDIDATES // depth, MIN_ROWS)) // len(masks)
-    random = check_random_state(random_state)
-    held = [np.flatnonzero(mask) for mask in masks]
-    return [rows if len(rows) <= most else np.sort(random.choice(rows, most, replace=False)) for rows in held]
-
-
 @dataclass(frozen=True, eq=False)
 class Fits:
     """The fits of one estimator: on all rows, and without the rows of every mask.
 
     final : the fit on all rows
     models : the models of the fits without held-out rows; rough fits have none
-    scored : for every mask, the held-out rows that are scored
-    parts : what these fits predict for them
+    parts : what these fits predict for the rows that they do not know
     scale : from margins of the fit on all rows to margins of these models
     """
 
     final: Solved
     models: list[Model]
-    scored: list[np.ndarray]
     parts: list[HeldOut]
     scale: Scale
 
@@ -163,22 +159,22 @@ def all_fits(
         used = np.flatnonzero(~masks[0])
         step = part_of(progress, 0, n_steps)
         estimator = estimator._after(solve(estimator, X[used], Y[used], step, f"{prefix}choice", used=used).record)
-    scored = rows_to_score(masks, depth, estimator.random_state)
+    held = [np.flatnonzero(mask) for mask in masks]
     counts = [in_proportion(counts_of(Y[~mask]), mask) for mask in masks]
     known = known_rows(masks[0])
-    folds = Folds(fold_of(masks), (np.concatenate([scored[0], known]), *scored[1:]), depth) if rough else None
+    folds = Folds(fold_of(masks), (np.concatenate([held[0], known]), *held[1:]), depth) if rough else None
     needs_one = rough and estimator._effort_of_repeating < 1  # or, rarely, all; then the progress begins again
     step = progress if needs_one else part_of(progress, n_before, n_steps)
     final = solve(estimator, X, Y, step, f"{prefix}all", Extras(folds=folds))
     if final.held_out is not None:
         first, *others = final.held_out
-        if similar_scale(final.model, first[len(scored[0]) :], X[known], Y[known]):
-            tops = [first[: len(scored[0])], *others]
-            parts = [HeldOut.of(top, Y[rows], n) for top, rows, n in zip(tops, scored, counts, strict=True)]
-            return Fits(final, [], scored, parts, Scale())
+        if similar_scale(final.model, first[len(held[0]) :], X[known], Y[known]):
+            tops = [first[: len(held[0])], *others]
+            parts = [HeldOut.of(top, Y[rows], n) for top, rows, n in zip(tops, held, counts, strict=True)]
+            return Fits(final, [], parts, Scale())
     models: list[Model] = []
     parts = []
-    for number, (mask, rows) in enumerate(zip(masks, scored, strict=True)):
+    for number, (mask, rows) in enumerate(zip(masks, held, strict=True)):
         used = np.flatnonzero(~mask)
         step = progress if needs_one else part_of(progress, n_before + 1 + number, n_steps)
         model = solve(estimator, X[used], Y[used], step, f"{prefix}without-{number}", used=used).model
@@ -189,7 +185,7 @@ def all_fits(
     if estimator.matches_scale:
         between = common_scale(final.model, models, X, Y, masks, estimator.n_jobs)
         scale = between.weakened(estimator.matches_scale)
-    return Fits(final, models, scored, parts, scale)
+    return Fits(final, models, parts, scale)
 
 
 def fold_of(masks: list[np.ndarray]) -> np.ndarray:

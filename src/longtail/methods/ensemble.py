@@ -39,6 +39,7 @@ from longtail.store import Provenance
 from longtail.topk import TopK
 from longtail.training import Status, Training
 
+MAX_ROWS = 20_000  # most rows to hold out; a mixture has more coefficients than a calibrator
 SHORTER = (5, 10)  # candidates per member that may be enough at prediction
 LOSS = 0.0005  # of precision on held-out rows that shorter lists may cost
 
@@ -152,7 +153,7 @@ class Ensemble(ExtremeClassifier):
         self, solve: Solve, X: Any, Y: sp.csr_array, progress: Progress
     ) -> tuple[Model, Training, HeldOut | None]:
         """Fit every member on all rows, and then without the held-out rows."""
-        masks = rows_to_hold_out(self.calibrate, Y, self.random_state)
+        masks = rows_to_hold_out(self.calibrate, Y, self.random_state, MAX_ROWS)
         depth = n_candidates(Y)
         finals: list[Model] = []
         records = []

@@ -13,7 +13,7 @@ from longtail.compiled import frozen
 from longtail.errors import ModelError
 from longtail.methods import solving
 from longtail.methods.one_vs_all import best_labels, best_labels_kernels, dual_kernels, lanes, settle_kernels
-from longtail.methods.one_vs_all.best_labels import BestLabels, RowKeys, keys_of, labels_of, scores_of, with_twins
+from longtail.methods.one_vs_all.best_labels import BestLabels, keys_of, labels_of, scores_of, with_twins
 from longtail.methods.one_vs_all.inputs import samples, some_rows
 from longtail.methods.one_vs_all.lane_intrinsics import LABEL_LANES
 from longtail.methods.one_vs_all.panel import FULL, SHORT
@@ -75,7 +75,19 @@ def test_the_best_keys_are_kept_in_any_order_of_arrival(seed, depth, n_labels):
     expected = np.sort(keys, axis=1)[:, ::-1][:, :depth]
     np.testing.assert_array_equal(best.best(), expected)
     limit = best.kept.limit
-    np.testing.assert_array_equal(limit, scores_of(expected[:, -1]) if n_labels > depth else np.full(7, -np.inf))
+    np.testing.assert_array_equal(limit, scores_of(expected[:, -1]) if n_labels >= depth else np.full(7, -np.inf))
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 9))
+@settings(deadline=None)
+def test_a_heap_has_the_largest_keys_and_the_least_of_them_first(keys, depth):
+    heap = np.zeros(depth, np.uint64)
+    for number, key in enumerate(keys, 1):
+        if key > heap[0]:
+            best_labels_kernels.replace_least(heap, np.uint64(key))
+        largest = sorted([*keys[:number], *[0] * depth], reverse=True)[:depth]
+        assert sorted(heap.tolist(), reverse=True) == largest
+        assert heap[0] == largest[-1]
 
 
 @given(st.integers(0, 1000), st.integers(1, 8), st.booleans())
@@ -117,24 +129,24 @@ def test_score_rows_equals_its_twin(seed, form, panel_type, ahead):
     L.each["phase"] = rng.choice([dual_kernels.EMPTY, dual_kernels.TO_SOLVE, dual_kernels.TO_HOLD_OUT], LABEL_LANES)
     L.each["position"] = rng.permutation(LABEL_LANES)
     labels = rng.permutation(1000)[:LABEL_LANES].astype(np.uint64)
-    chosen = np.sort(rng.permutation(X.shape[0])[:3])
-    kept = RowKeys(np.zeros((3, 40), np.uint64), np.array([0, 2, 5]), np.array([-np.inf, 0.0, 1.0], np.float32))
+    chosen, depth = np.sort(rng.permutation(X.shape[0])[:3]), int(rng.integers(1, 40))
+    before = keys_of(rng.normal(size=(3, 6)).astype(np.float32), np.arange(2000, 2006) + np.zeros((3, 1), int))
+    best = BestLabels(Folds(np.zeros(3, np.int32), (np.arange(3),), depth))
+    best.add(before)
     order = frozen([2, 0, 1], np.uint32)
     best_labels_kernels.score_rows(
-        some_rows(rows, chosen), order, frozen(labels, np.uint64), L, kept, space.pass_scratch, ahead
+        some_rows(rows, chosen), order, frozen(labels, np.uint64), L, best.of_fold(0), space.pass_scratch, ahead
     )
     weights = np.concatenate([as_floats(L.panel).astype(float), L.dense_panel])
     z = X.toarray()[chosen][:, columns[:8]].astype(float) @ weights + L.offset
-    holds = L.each["phase"] == dual_kernels.TO_HOLD_OUT
-    for k, begun in enumerate([0, 2, 5]):
-        keys = kept.keys[k, begun : kept.n_kept[k]]
-        found = dict(zip(labels_of(keys).tolist(), scores_of(keys).tolist(), strict=True))
-        sure = {int(labels[L.each["position"][b]]): z[k, b] for b in np.flatnonzero(holds)
-                if z[k, b] > kept.limit[k] + 1e-4}  # fmt: skip
-        maybe = {int(labels[L.each["position"][b]]) for b in np.flatnonzero(holds) if z[k, b] > kept.limit[k] - 1e-4}
-        assert set(sure) <= set(found) <= maybe
-        for label, score in sure.items():
-            assert found[label] == pytest.approx(score, abs=1e-4)
+    holds = np.flatnonzero(L.each["phase"] == dual_kernels.TO_HOLD_OUT)
+    new = keys_of(z[:, holds].astype(np.float32), np.broadcast_to(labels[L.each["position"][holds]], (3, len(holds))))
+    expected = np.sort(np.concatenate([before, new], axis=1), axis=1)[:, ::-1][:, :depth]
+    np.testing.assert_allclose(scores_of(best.best()), scores_of(expected), atol=1e-4)
+    np.testing.assert_array_equal(best.kept.limit, scores_of(best.best()[:, -1]) if expected.shape[1] == depth
+                                  else np.full(3, -np.inf))  # fmt: skip
+    apart = np.diff(scores_of(expected), axis=1).max(initial=-1) < -1e-3
+    assert not apart or (labels_of(best.best()) == labels_of(expected)).all()
 
 
 def test_keys_of_kernels_are_those_of_arrays():
@@ -142,10 +154,11 @@ def test_keys_of_kernels_are_those_of_arrays():
     L = (space := lanes.DualSpace(rows, 1, FULL)).lanes
     L.each["phase"], L.each["position"] = dual_kernels.TO_HOLD_OUT, np.arange(LABEL_LANES)
     L.offset[:] = np.linspace(-3, 3, LABEL_LANES)
-    kept = RowKeys(np.zeros((1, 40), np.uint64), np.zeros(1, np.int64), np.full(1, -np.inf, np.float32))
+    best = BestLabels(Folds(np.zeros(1, np.int32), (np.arange(1),), LABEL_LANES))
     labels = frozen(7 * np.arange(LABEL_LANES), np.uint64)
-    best_labels_kernels.score_rows(rows, frozen([0], np.uint32), labels, L, kept, space.pass_scratch, None)
-    np.testing.assert_array_equal(kept.keys[0, :LABEL_LANES], keys_of(L.offset, labels.astype(np.int32)))
+    best_labels_kernels.score_rows(rows, frozen([0], np.uint32), labels, L, best.of_fold(0), space.pass_scratch, None)
+    np.testing.assert_array_equal(best.best()[0, ::-1], keys_of(L.offset, labels.astype(np.int32)))
+    assert best.kept.limit[0] == L.offset[0]
 
 
 def test_the_phases_of_all_files_agree():

@@ -11,23 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longtail.methods.one_vs_all.lane_intrinsics import LABEL_LANES
 from longtail.methods.problem import Folds
 from longtail.topk import TopK
 
 NONE = np.uint64(0)  # no key; that of a score is larger
-ROOM = 8  # keys of a row that there is room for, as a multiple of the depth; more than 1, to drop them seldom
 HALF = np.uint64(32)  # bits of a score, and of a label
 LOWER = np.uint64(2**32 - 1)
 SIGN = np.uint32(2**31)
 
 
 class RowKeys(NamedTuple):
-    """The keys of every row, for kernels."""
+    """The best keys of every row, for kernels."""
 
-    keys: np.ndarray  # (rows, width) uint64; NONE where there is no key
-    n_kept: np.ndarray  # (rows,) int64, how many of them are in use
-    limit: np.ndarray  # (rows,) float32, the least score that may be among the best
+    keys: np.ndarray  # (rows, depth) uint64, each row a heap: no key is smaller than the one at half its place
+    limit: np.ndarray  # (rows,) float32, the score of the smallest key, or minus infinity
 
 
 class BestLabels:
@@ -37,35 +34,24 @@ class BestLabels:
         self.depth = folds.depth
         self.ends = np.cumsum([0, *map(len, folds.to_score)])
         n = int(self.ends[-1])
-        keys = np.full((n, ROOM * folds.depth + LABEL_LANES), NONE)
-        self.kept = RowKeys(keys, np.zeros(n, np.int64), np.full(n, -np.inf, np.float32))
+        self.kept = RowKeys(np.full((n, folds.depth), NONE), np.full(n, -np.inf, np.float32))
 
     def of_fold(self, fold: int) -> RowKeys:
-        """The keys of the rows of a fold, with room for those of 32 more labels."""
-        self.make_room()
+        """The best keys of the rows of a fold."""
         rows = slice(*self.ends[fold : fold + 2])
         return RowKeys(*(each[rows] for each in self.kept))
 
-    def make_room(self) -> None:
-        keys, n_kept, _ = self.kept
-        if n_kept.max(initial=0) + LABEL_LANES > keys.shape[1]:
-            self.add(keys[:, :0])
-
     def add(self, keys: np.ndarray) -> None:
         """Add keys of shape (rows, any number), and keep the best of all."""
-        kept, n_kept, limit = self.kept
-        all_keys = np.concatenate([kept[:, : n_kept.max(initial=0)], keys], axis=1)
-        if all_keys.shape[1] > self.depth:
-            all_keys = np.partition(all_keys, all_keys.shape[1] - self.depth, axis=1)[:, -self.depth :]
-            limit[:] = np.where(all_keys[:, 0] > NONE, scores_of(all_keys[:, 0]), -np.inf)
-        n = all_keys.shape[1]
-        kept[:, :n], kept[:, n:] = all_keys, NONE
-        n_kept[:] = n
+        rising = np.sort(np.concatenate([self.kept.keys, keys], axis=1), axis=1)  # rising keys are a heap
+        self.kept.keys[:] = rising[:, -self.depth :]
+        least = self.kept.keys[:, 0]
+        self.kept.limit[:] = np.where(least > NONE, scores_of(least), -np.inf)
 
     def best(self) -> np.ndarray:
-        """The best keys of every row, best first."""
-        self.add(self.kept.keys[:, :0])
-        return np.sort(self.kept.keys[:, : self.kept.n_kept.max(initial=0)], axis=1)[:, ::-1]
+        """The best keys of every row, best first: (rows, depth, or fewer if there are not so many labels)."""
+        best = np.sort(self.kept.keys, axis=1)[:, ::-1]
+        return best[:, (best > NONE).any(axis=0)]
 
     def top(self, twins: np.ndarray) -> list[TopK]:
         """The best labels of every fold, if label l has the score of label twins[l]."""

@@ -8,7 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from longtail.compiled import borrowing_kernel, smaller
-from longtail.methods.one_vs_all.lane_intrinsics import count_trailing_zeros, dense_scores, rank_key, scores_of_lanes
+from longtail.methods.one_vs_all.lane_intrinsics import (
+    count_trailing_zeros,
+    dense_scores,
+    rank_key,
+    score_of,
+    scores_of_lanes,
+)
 from longtail.methods.one_vs_all.panel import dense_rows
 
 LABEL_LANES = 32  # as in lane_intrinsics.py; a test compares them
@@ -17,12 +23,26 @@ TO_HOLD_OUT = 4  # as in dual_kernels.py; a test compares them
 
 
 @borrowing_kernel
+def replace_least(heap, key):
+    """Replace the least key of a heap, which is its first, by a larger one."""
+    place, n = 0, len(heap)
+    while 2 * place + 1 < n:
+        child = 2 * place + 1
+        if child + 1 < n and heap[child + 1] < heap[child]:
+            child += 1
+        if key <= heap[child]:
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = key
+
+
+@borrowing_kernel
 def score_rows(X, order, labels, lanes, best, scratch, ahead):
-    """Score all rows, in this order, for the labels that are solved, and append the keys that may be among the best.
+    """Score all rows, in this order, for the labels that are solved, and keep the best keys of every row.
 
     labels : of the block, by position
-    best.limit : for every row, the least score that may be among its best
-    best.keys, best.n_kept : for every row, its keys (see `rank_key`) and their number; there is room for 32 more
+    best : keys and limit of `RowKeys`
     """
     offset, scores, products, rows = scratch.offset, scratch.slack, scratch.products, scratch.dense_rows
     n, used = len(order), np.int64(0)
@@ -47,6 +67,7 @@ def score_rows(X, order, labels, lanes, best, scratch, ahead):
         while bits:
             b = count_trailing_zeros(bits)
             bits &= bits - 1
-            label = labels[lanes.each[b].position]
-            best.keys[i, best.n_kept[i]] = rank_key(scores[b], np.uint32(label))
-            best.n_kept[i] += 1
+            key = rank_key(scores[b], np.uint32(labels[lanes.each[b].position]))
+            if key > best.keys[i, 0]:
+                replace_least(best.keys[i], key)
+                best.limit[i] = score_of(best.keys[i, 0])

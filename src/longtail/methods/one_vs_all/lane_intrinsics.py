@@ -301,3 +301,20 @@ def rank_key(typing_context: Any, score: Any, label: Any) -> Any:
         return builder.or_(upper, builder.zext(builder.not_(args[1]), wide))
 
     return types.uint64(types.float32, types.uint32), generate
+
+
+@intrinsic
+def score_of(typing_context: Any, key: Any) -> Any:
+    """The score of a key that `rank_key` made; minus infinity for 0, which is no key."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        number, wide = ir.IntType(32), ir.IntType(64)
+        ordered = builder.trunc(builder.lshr(args[0], wide(32)), number)
+        sign = number(1 << 31)
+        was_positive = builder.icmp_signed("<", ordered, number(0))
+        bits = builder.select(was_positive, builder.xor(ordered, sign), builder.not_(ordered))
+        score = builder.bitcast(bits, ir.FloatType())
+        is_key = builder.icmp_unsigned(">", args[0], wide(0))
+        return builder.select(is_key, score, ir.Constant(ir.FloatType(), float("-inf")))
+
+    return types.float32(types.uint64), generate
