@@ -58,12 +58,12 @@ def test_loss_and_derivatives(n_knots):
     def gradient(flat):
         return given.derivatives(flat.reshape(n_knots, 9), given.predictor(flat.reshape(n_knots, 9)))[0]
 
-    assert check_grad(loss, gradient, theta.ravel()) < 1e-3
+    assert check_grad(loss, gradient, theta.ravel()) < 1e-6 * max(1.0, SMOOTH) * theta.size
     hessian = given.derivatives(theta, given.predictor(theta))[1]
     for at in range(0, theta.size, 7):
         step = 1e-5 * (np.arange(theta.size) == at)
         slope = (gradient(theta.ravel() + step) - gradient(theta.ravel() - step)) / 2e-5
-        np.testing.assert_allclose(hessian[at], slope, atol=1e-5)
+        np.testing.assert_allclose(hessian[at], slope, atol=1e-7 * max(100.0, SMOOTH))
 
 
 @pytest.mark.parametrize("n_knots", [1, 2, 5])
@@ -105,7 +105,7 @@ def test_a_member_whose_scores_mislead_is_left_out():
 def test_coefficients_follow_the_frequency():
     """The first member knows rare labels only, the second one frequent ones."""
     rng = np.random.default_rng(0)
-    given = joint((1.0, 1.0), 2000)
+    given = joint((1.0, 1.0), 40_000)
     rare = given.frequency < np.log1p(8)
     noise = rng.normal(size=given.margin.shape)
     margin = np.where(np.stack([rare, ~rare], axis=1), given.margin, noise)
