@@ -48,7 +48,7 @@ FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sam
 MIN_ROWS = 10
 COMMON_ROWS = 2000  # rows on which the scales of models are compared
 CHECKED_ROWS = 100  # rows that show whether a rough fit is of use
-LARGEST_FACTOR = 2.0  # by which its margins may differ from those of the fit on all rows
+LARGEST_FACTOR = 3.0  # by which its margins may differ from those of the fit on all rows
 
 
 def held_out(Y: sp.csr_array, random_state: Any, most: int, *, fraction: float = 0.2) -> list[np.ndarray]:
