@@ -103,7 +103,22 @@ def test_no_more_rows_are_held_out_than_a_calibrator_needs():
     one, many = (sp.csr_array(np.ones(shape, np.int32)) for shape in ((30_000, 1), (500, 1000)))
     assert calibrating.enough_rows(one) == 4000
     assert calibrating.enough_rows(many) == 2000  # 1,000 candidates per row
-    assert calibrating.enough_rows(sp.csr_array((1_000_000, 3), dtype=np.int32)) == 20_000
+    assert calibrating.enough_rows(sp.csr_array((500_000, 3), dtype=np.int32)) == 10_000
+    assert calibrating.enough_rows(sp.csr_array((3_000_000, 3), dtype=np.int32)) == 20_000
+
+
+def test_many_held_out_rows_are_scored_by_whole_fits(monkeypatch):
+    found, all_fits = [], calibrating.all_fits
+    monkeypatch.setattr(calibrating, "all_fits", lambda *args: found.append(all_fits(*args)) or found[-1])
+    for most in (300, 299):
+        monkeypatch.setattr(calibrating, "MAX_SCORED", most)
+        lt.OneVsAll(calibrate="cross-fit:folds=2", n_jobs=1).fit(*data(300))
+    assert [len(fits.models) for fits in found] == [0, 2]
+
+
+def test_rows_that_have_all_labels_are_calibrated():
+    clf = lt.OneVsAll(calibrate=True, n_jobs=1).fit(np.eye(12)[np.arange(24) % 12], [["a", "b"]] * 24)
+    assert (clf.predict_topk(np.eye(12), 2).probabilities > 0.5).all()
 
 
 def test_the_fold_of_every_row():

@@ -7,11 +7,11 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
 
 The fit on all rows is the one of `calibrate=False`. The other fits only serve calibration. The dual solver of
 `OneVsAll` needs none: while it has a label in hand, it solves it once more without the held-out rows, roughly, and
-scores these rows (methods/one_vs_all/dual.py). If the margins of these rough fits are on quite another scale, whole
-fits take their place. A method that chooses parameters does so in a fit of its own, on the rows of the first fold, and
-all others repeat its choices (`ExtremeClassifier._after`): fits that choose differently have scores on different
-scales. Where the scores of these fits are on another scale than those of the fit on all rows, the calibrator is
-adjusted to it (calibration/scale.py).
+scores these rows (methods/one_vs_all/dual.py). If the margins of these rough solutions are on quite another scale, or
+more than MAX_SCORED rows are held out, whole fits take their place. A method that chooses parameters does so in a fit
+of its own, on the rows of the first fold, and all others repeat its choices (`ExtremeClassifier._after`): fits that
+choose differently have scores on different scales. Where the scores of these fits are on another scale than those of
+the fit on all rows, the calibrator is adjusted to it (calibration/scale.py).
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ DEPTH = 20  # least number of candidates per row
 DEPTH_PER_LABEL = 3  # candidates per row, for each label that a row has on average
 ENOUGH_ROWS, ENOUGH_SHARE = 4_000, 0.02  # most rows to hold out, or this share of all rows if that is more
 ENOUGH_CANDIDATES = 2_000_000  # most candidates of these rows; the calibrator has few parameters
+MAX_SCORED = 20_000  # most held-out rows; every block keeps the best labels of each, so that more would fill the disk
 FEW_ROWS = 3_000  # with fewer training rows, a fifth of them is too small a sample
 MIN_ROWS = 10
 COMMON_ROWS = 2000  # rows on which the scales of models are compared
-CHECKED_ROWS = 100  # rows that show whether a rough fit is of use
+CHECKED_ROWS = 100  # rows that show whether rough solutions are of use
 LARGEST_FACTOR = 3.0  # by which its margins may differ from those of the fit on all rows
 
 
@@ -93,7 +94,8 @@ def rows_to_hold_out(calibrate: Any, Y: sp.csr_array, random_state: Any, most: i
 def enough_rows(Y: sp.csr_array) -> int:
     """Return how many held-out rows a calibrator needs at most."""
     n = Y.shape[0]
-    return int(min(max(ENOUGH_ROWS, ENOUGH_SHARE * n), max(ENOUGH_CANDIDATES // n_candidates(Y), MIN_ROWS)))
+    wanted = min(max(ENOUGH_ROWS, ENOUGH_SHARE * n), MAX_SCORED)
+    return int(min(wanted, max(ENOUGH_CANDIDATES // n_candidates(Y), MIN_ROWS)))
 
 
 def n_candidates(Y: sp.csr_array) -> int:
@@ -107,7 +109,7 @@ class Fits:
     """The fits of one estimator: on all rows, and without the rows of every mask.
 
     final : the fit on all rows
-    models : the models of the fits without held-out rows; rough fits have none
+    models : the models of the fits without held-out rows; rough solutions have none
     parts : what these fits predict for the rows that they do not know
     scale : from margins of the fit on all rows to margins of these models
     """
@@ -150,7 +152,7 @@ def all_fits(
 ) -> Fits:
     """Fit on all rows, and then without the rows of each mask. `prefix` begins the names of the fits.
 
-    rough : whether fits that only serve calibration may be rough, where a method can do this
+    rough : whether rough solutions may take the place of fits without held-out rows, where a method has them
     """
     depth = n_candidates(Y)
     n_before = int(estimator.chooses)
@@ -162,6 +164,7 @@ def all_fits(
     held = [np.flatnonzero(mask) for mask in masks]
     counts = [in_proportion(counts_of(Y[~mask]), mask) for mask in masks]
     known = known_rows(masks[0])
+    rough = rough and sum(map(len, held)) <= MAX_SCORED
     folds = Folds(fold_of(masks), (np.concatenate([held[0], known]), *held[1:]), depth) if rough else None
     needs_one = rough and estimator._effort_of_repeating < 1  # or, rarely, all; then the progress begins again
     step = progress if needs_one else part_of(progress, n_before, n_steps)
@@ -203,17 +206,19 @@ def known_rows(mask: np.ndarray) -> np.ndarray:
 
 
 def similar_scale(final: Model, best: TopK, X: Any, Y: sp.csr_array) -> bool:
-    """Whether the margins of a rough fit are about those of the fit on all rows.
+    """Whether the margins of rough solutions are about those of the fit on all rows.
 
     They are not if few rows determine the weights, and others would have joined them in the place of those held out.
-    The best wrong labels of some rows that both fits know are enough to see it. Those of the fit on all rows are looked
-    for among the labels that the rough fit found for any of these rows.
+    The best wrong labels of some rows that both know are enough to see it. Those of the fit on all rows are looked for
+    among the labels that the rough solutions found for any of these rows.
     """
     is_wrong = ~find_hits(Y, best).hit
     first = is_wrong & (np.cumsum(is_wrong, axis=1) <= N_WRONG)
     labels = np.unique(best.labels[:, :DEPTH])
     margins = np.where(Y[:, labels].toarray() > 0, -np.inf, final.scores(model_rows(X), labels))
     known = -np.sort(-margins, axis=1)[:, :N_WRONG]
+    if not first.any():
+        return False
     spread = [float(each[np.isfinite(each)].std()) for each in (best.scores[first], known)]
     return min(spread) > 0 and max(spread) < LARGEST_FACTOR * min(spread)
 

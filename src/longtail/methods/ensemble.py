@@ -163,7 +163,7 @@ class Ensemble(ExtremeClassifier):
             member = type(each)(**{**each.get_params(deep=False), "n_jobs": self.n_jobs})
             rows = normalize_rows(X) if member.normalize else X
             step = part_of(progress, m, len(self.members))
-            # a rough fit is worse than a whole one, so that its member would get too little weight
+            # rough solutions are worse than those of a whole fit, so that their member would get too little weight
             fits = all_fits(member, solve, rows, Y, masks, step, f"member-{m}-", rough=False)
             calibrator = fits.calibrator(Y)
             first.append(

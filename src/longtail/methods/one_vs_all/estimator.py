@@ -80,9 +80,10 @@ class OneVsAll(ExtremeClassifier):
         Divide every row by its length. The model does the same in prediction. Use True for counts and other rows of
         different lengths. The tf-idf rows of `TextFeatures` already have length 1.
     calibrate : bool or str, default=False
-        Train again without some rows, and learn probabilities and a threshold on these. The weights stay those of all
-        rows. "held-out:fraction=0.2" needs one extra fit, on the other rows. "cross-fit:folds=5" needs one extra fit
-        per fold and suits small data. True means "cross-fit" for fewer than 3,000 rows and "held-out" otherwise.
+        Solve the labels again without some rows, and learn probabilities and a threshold on these. The weights stay
+        those of all rows. "held-out:fraction=0.2" holds rows out once. "cross-fit:folds=5" holds every row out once and
+        suits small data. True means "cross-fit" for fewer than 3,000 rows and "held-out" otherwise. "dual" does this
+        while it solves a label; the other solvers need one extra fit per fold.
     block_size : int or None, default=None
         Number of labels per block of work. With small blocks, progress is reported more often and Ctrl-C acts sooner.
         Large blocks have less overhead. The size does not change the model. None chooses blocks of about a second.
