@@ -11,7 +11,8 @@ run continues. --show prints the table of all cells that are kept, as the guides
 
 Methods: P@k by score and by probability, the expected calibration error of the 5 best labels (ECE@5), micro-F1 of
 `predict` without and with a calibrator, the best micro-F1 that any threshold on the probabilities has on the test rows
-themselves, and CPU seconds of a fit without and with calibration, on one thread, after compilation.
+themselves, and CPU seconds of a fit without and with calibration, on one thread, after compilation: the
+least of three fits each, in turn, or of fewer if they take long.
 Tuning: P@k of plain and weighted one-vs-all, and of what `tune` finds in a budget of 5 plain fits.
 """
 
@@ -44,6 +45,7 @@ SETS = (
 )  # fmt: skip
 WEIGHTED = {"C": 1 / 3, "positive_weight": 3.0}
 PLAIN_FITS = 5  # the budget of `tune`
+MOST_FITS, ENOUGH_SECONDS = 3, 60  # fits are timed so often, or until they have taken so long
 KS = (1, 3, 5)
 Cell = dict[str, Any]
 
@@ -57,17 +59,22 @@ def warm_up(method: str) -> None:
     METHODS[method](calibrate="held-out", n_jobs=1).fit(X, [[i % 12] for i in range(48)]).predict_topk(X, 2)
 
 
-def timed_fit(method: str, train: Any, **params: Any) -> tuple[Any, float]:
-    start = time.process_time()
-    clf = METHODS[method](**params, n_jobs=1).fit(train)
-    return clf, round(time.process_time() - start, 2)
+def timed_fits(method: str, train: Any) -> tuple[Any, list[float]]:
+    """The calibrated classifier, and CPU seconds of a fit without and with calibration: the least of some in turn."""
+    seconds: list[list[float]] = []
+    while len(seconds) < MOST_FITS and sum(map(sum, seconds)) < ENOUGH_SECONDS:
+        seconds.append([])
+        for calibrate in (False, True):
+            start = time.process_time()
+            clf = METHODS[method](calibrate=calibrate, n_jobs=1).fit(train)
+            seconds[-1].append(time.process_time() - start)
+    return clf, np.min(seconds, axis=0).round(2).tolist()
 
 
 def method_cell(folder: str, method: str) -> Cell:
     train, test = load(folder)
     warm_up(method)
-    _, plain_cpu = timed_fit(method, train)
-    clf, cpu = timed_fit(method, train, calibrate=True)
+    clf, seconds = timed_fits(method, train)
     model = clf.model_
     plain = replace(model, calibrator=None, thresholds=None)
     after = model.predict_topk(test.X, 5)
@@ -81,7 +88,7 @@ def method_cell(folder: str, method: str) -> Cell:
         "by probability": precisions(test.Y, after),
         "ECE@5": round(metrics.calibration_error(test.Y, after), 4),
         "micro-F1": [round(value, 4) for value in (*f1, best)],
-        "CPU seconds": [plain_cpu, cpu],
+        "CPU seconds": seconds,
     }
 
 

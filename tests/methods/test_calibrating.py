@@ -94,9 +94,23 @@ def test_the_passes_of_an_earlier_fit_are_counted(stages, rows, precision, expec
 
 
 def test_pd_sparse_repeats_its_first_fit():
-    clf = lt.PDSparse(calibrate="held-out", n_jobs=1).fit(*data())
-    assert set(clf.training_.pass_stage.tolist()) <= {STAGES.index("refit"), STAGES.index("post-solve")}
-    assert clf.C_ in (1.0, 10.0)
+    X, y = data()
+    clf = lt.PDSparse(n_jobs=1)
+    Y = lt.PDSparse(max_iter=1, C=1.0, lam=0.1).fit(X, y)._truth(y, 300)
+    records = {}
+
+    def solve(maker, X, Y, progress, name, extras=NO_EXTRAS, used=None):
+        found = solving.solve(maker._job(X, Y, np.arange(Y.shape[1]), extras), progress)
+        records[name] = found.record
+        return found
+
+    masks = calibrating.rows_to_hold_out("held-out", Y, 0)
+    calibrating.all_fits(clf, solve, X, Y, masks, lambda share: None)
+    assert list(records) == ["all", "without-0"]
+    first, second = records.values()
+    assert STAGES.index("path") in first.pass_stage
+    assert set(second.pass_stage.tolist()) <= {STAGES.index("refit"), STAGES.index("post-solve")}
+    assert (first.C, first.lam) == (second.C, second.lam)
 
 
 def test_no_more_rows_are_held_out_than_a_calibrator_needs():
@@ -202,7 +216,7 @@ def test_without_calibration_nothing_changes():
     assert clf.predict_topk(X, 3).probabilities is None
 
 
-@pytest.mark.parametrize("method", [name for name, make in METHODS.items() if not make.chooses])
+@pytest.mark.parametrize("method", METHODS)
 def test_the_weights_are_those_of_a_fit_without_calibration(method):
     X, y = data()
     plain = METHODS[method](**FAST[method], n_jobs=1).fit(X, y)

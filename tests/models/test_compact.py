@@ -94,7 +94,21 @@ def test_above_scores_and_pairs_agree_with_computing_everything(problem, thresho
     assert [found[a:b].tolist() for a, b in pairwise(ends)] == [reference.above(row, threshold) for row in scores]
     np.testing.assert_array_equal(model.index.scores(X_rows), scores)
     row, label = np.divmod(np.arange(scores.size), len(W))
-    np.testing.assert_array_equal(model.index.pairs(X_rows, row, label), scores.ravel())
+    mixed = np.random.default_rng(len(W)).permutation(scores.size)[: 3 * len(W)]
+    mixed = np.concatenate([mixed, mixed[:2]])
+    for chosen in (np.arange(scores.size), mixed, mixed[:0]):
+        np.testing.assert_array_equal(model.index.pairs(X_rows, row[chosen], label[chosen]), scores.ravel()[chosen])
+
+
+@settings(deadline=None, max_examples=40)
+@given(problems(LARGE), st.integers(1, 14), st.integers(0, 9), st.sampled_from([HALF, EIGHT_BIT]))
+def test_a_search_scores_further_labels(problem, k, c, form):
+    X, W, bias = problem
+    model, X_rows = model_of(W, bias, form), sp.csr_array(X)
+    wanted = np.sort(np.random.default_rng(c).integers(0, len(W), (len(X), c)), axis=1)
+    top, scores = model.index.batch(X_rows).top_and_scores(k, wanted)
+    assert_same(top, model.index.top(X_rows, k))
+    np.testing.assert_array_equal(scores, np.take_along_axis(slow_scores(X, model), wanted, axis=1))
 
 
 @settings(deadline=None, max_examples=60)

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from longtail.models import EnsembleModel, HashedModel, LinearModel, Mixture, Rules
 from longtail.models.buckets import LinearBuckets
 from longtail.models.calibrator import Calibrator, Coefficients
+from longtail.models.compact import compacted
+from longtail.models.compact_weights import HALF
 from longtail.models.ensemble_index import Member, log_ranks
 from longtail.models.ensemble_kernels import join_lists, weigh
 from longtail.models.hashing import Hashes
@@ -60,8 +62,10 @@ def earlier(members: tuple[Any, ...], weights: tuple[float, ...] = (0.7, 0.4, 0.
     return Mixture.calibrated([member.calibrator for member in members], np.array(weights), 0.3)
 
 
-def ensemble(seed: int, depth: int, used: tuple[bool, ...] | None = ALL) -> EnsembleModel:
-    members = (linear(seed), linear(seed + 1, normalize=True), hashed(seed + 2))
+def ensemble(seed: int, depth: int, used: tuple[bool, ...] | None = ALL, *, compact: bool = False) -> EnsembleModel:
+    members: tuple[Any, ...] = (linear(seed), linear(seed + 1, normalize=True), hashed(seed + 2))
+    if compact:  # these score the labels of other lists while they search
+        members = tuple(compacted(member, HALF) for member in members)
     combined = earlier(members) if used is None else mixture(seed, used)
     return EnsembleModel(members, combined, depth, D)
 
@@ -102,15 +106,16 @@ def slow_log_odds(model: EnsembleModel, X: sp.csr_array, depth: int) -> tuple[np
     return total, candidates
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=16, deadline=None)
 @given(
     st.integers(0, 50),
     st.integers(1, 12),
     st.integers(1, 12),
-    st.sampled_from([ALL, (True, False, True), None]),
+    st.sampled_from([ALL, (True, False, True), (True, True, False), None]),
+    st.booleans(),
 )
-def test_the_best_labels_are_those_of_scoring_every_pair(seed, depth, k, used):
-    model, X = ensemble(seed, depth, used), rows(seed + 9)
+def test_the_best_labels_are_those_of_scoring_every_pair(seed, depth, k, used, compact):
+    model, X = ensemble(seed, depth, used, compact=compact), rows(seed + 9)
     total, candidates = slow_log_odds(model, X, max(depth, k))
     top = model.predict_topk(X, k)
     assert top.labels.shape == (N, k)
@@ -129,7 +134,7 @@ def test_most_pairs_need_no_score(monkeypatch):
     candidates.best(2)
     there = candidates.labels >= 0
     unlisted = (candidates.ranks > 10).any(axis=0) & there
-    assert 0 < (candidates.settled & unlisted).sum() < unlisted.sum() / 2
+    assert 0 < (candidates.settled() & unlisted).sum() < unlisted.sum() / 2
 
 
 def test_labels_above_a_threshold_are_those_of_scoring_every_pair():
@@ -183,14 +188,18 @@ def test_no_rows_and_rows_without_features():
 # --- kernels ---------------------------------------------------------------------------------------------------------
 
 
-def slow_join(found: np.ndarray, values: np.ndarray, i: int) -> dict[int, list[tuple[int, float]]]:
-    """For every candidate of row i: rank and score for each member."""
+def slow_join(
+    found: np.ndarray, values: np.ndarray, others: list[dict[int, float]], i: int
+) -> dict[int, list[tuple[int, float, bool]]]:
+    """For every candidate of row i: rank and score for each member, and whether the score is known."""
     M, _, k = found.shape
     union = dict.fromkeys(label for m in range(M) for label in found[m, i].tolist())
     lists = [found[m, i].tolist() for m in range(M)]
     return {
         label: [
-            (own.index(label) + 1, values[m, i, own.index(label)]) if label in own else (k + 1, values[m, i, -1])
+            (own.index(label) + 1, values[m, i, own.index(label)], True)
+            if label in own
+            else (k + 1, others[m].get(label, values[m, i, -1]), label in others[m])
             for m, own in enumerate(lists)
         ]
         for label in union
@@ -205,14 +214,21 @@ def test_joined_lists_are_those_of_the_twin(seed, M, k):
     labels = np.full((4, M * k), -1, np.int32)
     ranks = np.empty((M, 4, M * k), np.int32)
     scores = np.empty((M, 4, M * k), np.float32)
+    known = np.empty((M, 4, M * k), np.bool_)
+    others = np.where(rng.random((M, 4, k)) < 0.6, found[::-1], -1).astype(np.int32)  # from the lists of other members
+    for m in range(M):
+        for i in range(4):
+            others[m, i, np.isin(others[m, i], found[m, i])] = -1
+    other_values = rng.normal(size=others.shape).astype(np.float32)
     place = np.full(15, -1, np.int32)
-    join_lists(found, values, place, labels, ranks, scores)
+    join_lists(found, values, others, other_values, place, labels, ranks, scores, known)
     assert (place == -1).all()
     for i in range(4):
-        expected = slow_join(found, values, i)
+        more = [dict(zip(others[m, i].tolist(), other_values[m, i], strict=True)) for m in range(M)]
+        expected = slow_join(found, values, more, i)
         assert labels[i].tolist() == [*expected, *[-1] * (M * k - len(expected))]
         for at, figures in enumerate(expected.values()):
-            assert [(ranks[m, i, at], scores[m, i, at]) for m in range(M)] == figures
+            assert [(ranks[m, i, at], scores[m, i, at], known[m, i, at]) for m in range(M)] == figures
 
 
 @pytest.mark.parametrize("used", [ALL, None])

@@ -62,7 +62,6 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
 
     method: ClassVar[str]
     takes_dense: ClassVar[bool] = False  # whether `_problem` accepts a dense X
-    chooses: ClassVar[bool] = False  # whether a fit chooses parameters; `_after` keeps them
     matches_scale: ClassVar[float] = 0.0  # how far calibration matches the scales of fits (calibration/scale.py)
     takes_hybrid: ClassVar[bool] = False  # whether `_problem` accepts HybridRows; otherwise they become one matrix
     model_: Model
@@ -238,7 +237,7 @@ class ExtremeClassifier(Planning, Decisions, Updating, ClassifierMixin, BaseEsti
         """
 
     def _after(self, record: Training) -> ExtremeClassifier:
-        """Return the estimator that repeats the choices of a fit with this record, if the method `chooses`."""
+        """Return the estimator that repeats the choices of a fit with this record, if the method makes any."""
         return self
 
     def _column_bytes(self) -> tuple[int, int]:

@@ -8,10 +8,11 @@ The parameter `calibrate` says how rows are held out, as a text with options (me
 The fit on all rows is the one of `calibrate=False`. The other fits only serve calibration. The dual solver of
 `OneVsAll` needs none: while it has a label in hand, it solves it once more without the held-out rows, roughly, and
 scores these rows (methods/one_vs_all/dual.py). If the margins of these rough solutions are on quite another scale, or
-more than MAX_SCORED rows are held out, whole fits take their place. A method that chooses parameters does so in a fit
-of its own, on the rows of the first fold, and all others repeat its choices (`ExtremeClassifier._after`): fits that
-choose differently have scores on different scales. Where the scores of these fits are on another scale than those of
-the fit on all rows, the calibrator is adjusted to it (calibration/scale.py).
+more than MAX_SCORED rows are held out, whole fits take their place. A method that chooses parameters does so in the fit
+on all rows, and the other fits repeat its choices (`ExtremeClassifier._after`): fits that choose differently have
+scores on different scales. Held-out rows thus take part in the choice of two or three numbers, which hardly matters.
+Where the scores of these fits are on another scale than those of the fit on all rows, the calibrator is adjusted to it
+(calibration/scale.py).
 """
 
 from __future__ import annotations
@@ -155,19 +156,14 @@ def all_fits(
     rough : whether rough solutions may take the place of fits without held-out rows, where a method has them
     """
     depth = n_candidates(Y)
-    n_before = int(estimator.chooses)
-    n_steps = n_before + 1 + len(masks)
-    if estimator.chooses:
-        used = np.flatnonzero(~masks[0])
-        step = part_of(progress, 0, n_steps)
-        estimator = estimator._after(solve(estimator, X[used], Y[used], step, f"{prefix}choice", used=used).record)
+    n_steps = 1 + len(masks)
     held = [np.flatnonzero(mask) for mask in masks]
     counts = [in_proportion(counts_of(Y[~mask]), mask) for mask in masks]
     known = known_rows(masks[0])
     rough = rough and sum(map(len, held)) <= MAX_SCORED
     folds = Folds(fold_of(masks), (np.concatenate([held[0], known]), *held[1:]), depth) if rough else None
     needs_one = rough and estimator._effort_of_repeating < 1  # or, rarely, all; then the progress begins again
-    step = progress if needs_one else part_of(progress, n_before, n_steps)
+    step = progress if needs_one else part_of(progress, 0, n_steps)
     final = solve(estimator, X, Y, step, f"{prefix}all", Extras(folds=folds))
     if final.held_out is not None:
         first, *others = final.held_out
@@ -175,11 +171,12 @@ def all_fits(
             tops = [first[: len(held[0])], *others]
             parts = [HeldOut.of(top, Y[rows], n) for top, rows, n in zip(tops, held, counts, strict=True)]
             return Fits(final, [], parts, Scale())
+    estimator = estimator._after(final.record)
     models: list[Model] = []
     parts = []
     for number, (mask, rows) in enumerate(zip(masks, held, strict=True)):
         used = np.flatnonzero(~mask)
-        step = progress if needs_one else part_of(progress, n_before + 1 + number, n_steps)
+        step = progress if needs_one else part_of(progress, 1 + number, n_steps)
         model = solve(estimator, X[used], Y[used], step, f"{prefix}without-{number}", used=used).model
         top = model.predict_topk(model_rows(X[rows]), depth, n_jobs=estimator.n_jobs)
         parts.append(HeldOut.of(top, Y[rows], counts[number]))
@@ -214,7 +211,7 @@ def similar_scale(final: Model, best: TopK, X: Any, Y: sp.csr_array) -> bool:
     """
     is_wrong = ~find_hits(Y, best).hit
     first = is_wrong & (np.cumsum(is_wrong, axis=1) <= N_WRONG)
-    labels = np.unique(best.labels[:, :DEPTH])
+    labels = np.unique(best.labels[:, : 2 * N_WRONG])
     margins = np.where(Y[:, labels].toarray() > 0, -np.inf, final.scores(model_rows(X), labels))
     known = -np.sort(-margins, axis=1)[:, :N_WRONG]
     if not first.any():

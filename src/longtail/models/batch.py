@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,14 @@ class Batch(Protocol):
 
     def pairs(self, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """The scores of these pairs of a row and a label: a flat float32 array."""
+
+
+@runtime_checkable
+class ScoringBatch(Batch, Protocol):
+    """A batch that scores further labels while it searches."""
+
+    def top_and_scores(self, k: int, labels: np.ndarray) -> tuple[TopK, np.ndarray]:
+        """The k best labels of every row, and the scores of `labels` (rows, any number), which rise in every row."""
 
 
 class PairIndex(Protocol):

@@ -23,7 +23,7 @@ from longtail.models.calibrator import Calibrator
 from longtail.models.compact_kernels import TILE, rows_above, score_pairs, score_rows, top_rows, weights_of
 from longtail.models.compact_weights import EIGHT_BIT, HALF, ByFeature, CompactWeights, is_half
 from longtail.models.dense import DenseWeights, HybridIndex
-from longtail.models.index import Base, IndexRows, best_labels, canonical, labels_above, width_of
+from longtail.models.index import Base, IndexRows, canonical, labels_above, width_of
 from longtail.models.linear import FLOAT32, LinearModel, WeightsInOnePiece
 from longtail.models.rules import SCORES_AT_ONCE, Rules
 from longtail.models.thresholds import Thresholds
@@ -73,7 +73,20 @@ class CompactIndex(NamedTuple):
 
     def top(self, X: sp.csr_array, k: int, base: Base | None = None) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
-        return best_labels(self, top_rows, X, k, base)
+        return self.top_and_scores(X, k, np.empty((X.shape[0], 0), np.int32), base)[0]
+
+    def top_and_scores(
+        self, X: sp.csr_array, k: int, labels: np.ndarray, base: Base | None = None
+    ) -> tuple[TopK, np.ndarray]:
+        """The `min(k, n_labels)` best labels of every row of X, and the scores of `labels` (rows, any number), which
+        must rise in every row. A search computes all scores of a row, so these cost almost nothing."""
+        size = X.shape[0], min(k, self.n_labels)
+        top = TopK(np.empty(size, np.int32), np.empty(size, np.float32))
+        scores = np.empty(labels.shape, np.float32)
+        if size[1]:
+            wanted = frozen(labels, np.int32)
+            top_rows(self.rows(X, base), self, *self._buffers(X), wanted, top.labels, top.scores, scores)
+        return top, scores
 
     def above(self, X: sp.csr_array, threshold: float, base: Base | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
@@ -83,8 +96,12 @@ class CompactIndex(NamedTuple):
         self, X: sp.csr_array, rows: np.ndarray, labels: np.ndarray, bases: np.ndarray | None = None
     ) -> np.ndarray:
         """The scores of some pairs of a row and a label. `bases` are the terms of these scores that are not sparse."""
-        scores = np.take(self.bias_scores, labels) if bases is None else bases.copy()
-        score_pairs(self.rows(X), self, frozen(rows, np.int64), frozen(labels, np.uint32), scores)
+        order = np.argsort(rows.astype(np.int64) * self.n_labels + labels, kind="stable")
+        rows, labels = rows[order], labels[order]
+        found = np.take(self.bias_scores, labels) if bases is None else bases[order]
+        score_pairs(self.rows(X), self, frozen(rows, np.int64), frozen(labels, np.uint64), found)
+        scores = np.empty_like(found)
+        scores[order] = found
         return scores
 
     def scores(self, X: sp.csr_array, base: Base | None = None) -> np.ndarray:
@@ -102,12 +119,22 @@ class CompactIndex(NamedTuple):
 
     def batch(self, X: sp.csr_array) -> Batch:
         """These rows, to be searched and scored."""
-        return PlainBatch(self, X)
+        return CompactBatch(self, X)
 
     def _buffers(self, X: sp.csr_array) -> tuple[Buffers, np.ndarray]:
         most = int(np.diff(X.indptr).max(initial=0))
         types = np.float32, np.uint32, np.uint64, np.uint64, np.uint64
         return Buffers(*(np.empty(most, kind) for kind in types)), np.empty(TILE, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class CompactBatch(PlainBatch):
+    """A batch that scores further labels while it searches."""
+
+    index: CompactIndex
+
+    def top_and_scores(self, k: int, labels: np.ndarray) -> tuple[TopK, np.ndarray]:
+        return self.index.top_and_scores(self.X, k, labels)
 
 
 @dataclass(frozen=True)

@@ -169,31 +169,42 @@ def score_tile(i, start, X, index, row, scores):
 
 
 @kernel
-def score_label(i, label, base, X, index):
-    """The score of one label, given its base."""
-    score = base
+def score_labels(i, X, index, labels, out):
+    """Add the products of row i with the weights of these labels, which rise, to `out`.
+
+    Lists are read once for all labels, up to the last of them.
+    """
+    n = len(labels)
     for p in range(X.indptr[i], X.indptr[i + 1]):
         x, j = X.data[p], X.indices[p]
         factor = x * index.steps[j] if len(index.steps) else x
-        c = index.column_of[j]
-        if c < len(index.columns):
-            score += factor * weight_at(index.columns[c], label)  # type: ignore[call-arg]
+        number = index.column_of[j]
+        if number < len(index.columns):
+            for c in range(n):
+                out[c] += factor * weight_at(index.columns[number], labels[c])  # type: ignore[call-arg]
             continue
-        place = np.uint64(0)
+        place, c = np.uint64(0), 0
         for q in range(index.ends[j], index.ends[j + np.uint32(1)]):
             place += np.uint64(index.gaps[q])
-            if place >= label:
-                if place == label:
-                    score += factor * weight_at(index.weights, q)  # type: ignore[call-arg]
-                break
-    return score
+            if place >= labels[c]:
+                while c < n and labels[c] < place:
+                    c += 1
+                while c < n and labels[c] == place:
+                    out[c] += factor * weight_at(index.weights, q)  # type: ignore[call-arg]
+                    c += 1
+                if c == n:
+                    break
 
 
 @kernel
 def score_pairs(X, index, rows, labels, out):
-    """out[c], the base of labels[c] for row rows[c] before, becomes its score."""
-    for c in range(len(labels)):
-        out[c] = score_label(rows[c], np.uint64(labels[c]), out[c], X, index)
+    """out[c], the base of labels[c] for row rows[c] before, becomes its score. Pairs are sorted by row, then label."""
+    end = 0
+    while end < len(rows):
+        start = end
+        while end < len(rows) and rows[end] == rows[start]:
+            end += 1
+        score_labels(rows[start], X, index, labels[start:end], out[start:end])
 
 
 @kernel
@@ -291,13 +302,18 @@ def keep_best(tile, start, labels, scores):
 
 
 @kernel
-def top_rows(X, index, row, scores, out_labels, out_scores):
-    """The best labels of every row, best first."""
+def top_rows(X, index, row, scores, wanted, out_labels, out_scores, out_wanted):
+    """The best labels of every row, best first, and the scores of the labels `wanted`, (rows, any number), which rise
+    in every row."""
     for i in range(len(out_labels)):
         open_row(i, X, index, row)
+        c = 0
         for start in range(0, X.base.shape[1], TILE):
             tile = score_tile(i, start, X, index, row, scores)
             keep_best(tile[: max(0, index.n_labels - start)], start, out_labels[i], out_scores[i])
+            while c < wanted.shape[1] and wanted[i, c] < start + len(tile):
+                out_wanted[i, c] = tile[wanted[i, c] - start]
+                c += 1
         sort_heap(out_scores[i], out_labels[i])
 
 

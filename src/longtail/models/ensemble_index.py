@@ -1,11 +1,12 @@
 """The search of an ensemble: the best labels of the members' lists, by the log-odds of models/ensemble.py.
 
 The candidates of a row are the labels in the members' lists of their `depth` best labels. A member that does not list a
-candidate must still score it. Most of these scores are not needed: a label that a member does not list scores at most
-as much as the last label of its list. This bounds the log-odds of every candidate from above, because log-odds rise
-with the score. So first the k candidates with the highest bounds are scored by all members. Of the others, only those
-whose bound reaches the k-th best log-odds are (the threshold algorithm; R. Fagin, A. Lotem, M. Naor, PODS 2001). The
-result is the same as if all members scored all candidates.
+candidate must still score it. Some members score the labels of earlier lists while they search. Of the other scores,
+most are not needed: a label that a member does not list scores at most as much as the last label of its list. This
+bounds the log-odds of every candidate from above, because log-odds rise with the score. So first the k candidates with
+the highest bounds are scored by all members. Of the others, only those whose bound reaches the k-th best log-odds are
+(the threshold algorithm; R. Fagin, A. Lotem, M. Naor, PODS 2001). The result is the same as if all members scored all
+candidates.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from longtail.compiled import frozen
 from longtail.hybrid import Rows
 from longtail.models.base import Model
-from longtail.models.batch import Batch, PairIndex
+from longtail.models.batch import Batch, PairIndex, ScoringBatch
 from longtail.models.ensemble_kernels import join_lists, weigh
 from longtail.models.mixture import Mixture
 from longtail.models.rules import SCORES_AT_ONCE, Rules
@@ -101,9 +102,8 @@ class EnsembleIndex:
                 forms[form] = member._rows(X)
             batches.append(cast(PairIndex, member.index).batch(forms[form]))
         depth = min(depth, self.members[0].n_labels if self.rules is None else self.rules.n_allowed)
-        lists = [batch.top(depth) for batch in batches]
         offsets = None if self.rules is None else self.rules.offsets
-        return Candidates(lists, batches, self._weighed, self.mixture.shift, offsets)
+        return Candidates(depth, batches, self._weighed, self.mixture.shift, offsets)
 
     @cached_property
     def _weighed(self) -> list[Member]:
@@ -117,12 +117,12 @@ class Candidates:
     labels : (rows, c) int32, -1 after the last candidate of a row
     ranks, found : (members, rows, c), rank and score of each candidate for each member, as `join_lists` defines them
     terms : (members, rows, c), the terms of the log-odds
-    settled : (rows, c), whether all members scored the candidate
+    known : (members, rows, c), whether the member has scored the candidate; true after the last candidate of a row
     """
 
     def __init__(
         self,
-        lists: list[TopK],
+        depth: int,
         batches: list[Batch],
         weighed: list[Member],
         shift: float,
@@ -132,6 +132,7 @@ class Candidates:
         self.weighed = weighed
         self.shift = shift
         self.offsets = offsets
+        lists, others = search(batches, depth)
         labels = np.stack([top.labels for top in lists])
         values = np.stack([top.scores for top in lists])
         n_members, n, self.k = labels.shape
@@ -139,8 +140,9 @@ class Candidates:
         self.labels = np.full((n, width), -1, np.int32)
         self.ranks = np.empty((n_members, n, width), np.int32)
         self.found = np.empty((n_members, n, width), np.float32)
+        self.known = np.empty((n_members, n, width), np.bool_)
         place = np.full(len(weighed[0].places), -1, np.int32)
-        join_lists(labels, values, place, self.labels, self.ranks, self.found)
+        join_lists(labels, values, *others, place, self.labels, self.ranks, self.found, self.known)
         width = int((self.labels >= 0).sum(axis=1).max(initial=self.k))
         self.labels = np.ascontiguousarray(self.labels[:, :width])
         self.ranks = np.ascontiguousarray(self.ranks[:, :, :width])
@@ -148,7 +150,7 @@ class Candidates:
         self.best_scores = np.ascontiguousarray(values[:, :, 0])
         self.log_ranks = [log_ranks(self.k + 1, member.rank_offset) for member in weighed]
         there = self.labels >= 0
-        self.settled = ~there | (self.ranks <= self.k).all(axis=0)
+        self.known = ~there | self.known[:, :, :width]
         self.terms = np.zeros(self.found.shape)
         for m in range(n_members):
             self._weigh(m, there)
@@ -166,7 +168,6 @@ class Candidates:
         """Let all members score these candidates."""
         for m in range(len(self.batches)):
             self._score(m, wanted)
-        self.settled |= wanted
 
     def settle_from(self, least: np.ndarray | float) -> None:
         """Let all members score the candidates with log-odds from `least` on.
@@ -175,15 +176,19 @@ class Candidates:
         """
         for m in range(len(self.batches)):
             self._score(m, self.scores() >= least)
-        self.settled |= self.scores() >= least
 
     def _score(self, m: int, wanted: np.ndarray) -> None:
-        """Let one member score those of these candidates that it does not list."""
-        missing = wanted & ~self.settled & (self.ranks[m] > self.k)
+        """Let one member score those of these candidates that it has not scored."""
+        missing = wanted & ~self.known[m]
         rows, _ = np.nonzero(missing)
         if len(rows):
             self.found[m][missing] = self.batches[m].pairs(rows, self.labels[missing])
+            self.known[m] |= missing
             self._weigh(m, missing)
+
+    def settled(self) -> np.ndarray:
+        """Whether all members have scored the candidate: (rows, c)."""
+        return np.asarray(self.known.all(axis=0))
 
     def scores(self) -> np.ndarray:
         """The log-odds of the candidates, or their upper bounds: (rows, c), -inf after the last candidate."""
@@ -216,7 +221,7 @@ class Candidates:
             np.put_along_axis(likely, np.argpartition(-bounds, k - 1, axis=1)[:, :k], True, axis=1)
             self.settle(likely)
             bounds = self.scores()
-            known = np.where(self.settled, bounds, -np.inf)
+            known = np.where(self.settled(), bounds, -np.inf)
             enough = np.partition(known, width - k, axis=1)[:, width - k, None]
             self.settle_from(enough - SLACK)
         else:
@@ -227,9 +232,33 @@ class Candidates:
 
     def sorted_by_label(self) -> tuple[np.ndarray, np.ndarray]:
         """Labels in the order of columns, and their scores as float32; -inf for those that are not settled."""
-        scores = np.where(self.settled, self.scores(), -np.inf).astype(np.float32)
+        scores = np.where(self.settled(), self.scores(), -np.inf).astype(np.float32)
         order = np.argsort(self.labels, axis=1)
         return np.take_along_axis(self.labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+def search(batches: list[Batch], k: int) -> tuple[list[TopK], tuple[np.ndarray, np.ndarray]]:
+    """The k best labels of every member, and what members found of the labels in the lists of others.
+
+    Members that score further labels while they search come last, so that they can score those of the lists before.
+    Returns the lists and, for `join_lists`, these labels and their scores.
+    """
+    lists: dict[int, TopK] = {}
+    scored: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for m in sorted(range(len(batches)), key=lambda m: isinstance(batches[m], ScoringBatch)):
+        batch = batches[m]
+        if lists and isinstance(batch, ScoringBatch):
+            wanted = np.sort(np.concatenate([top.labels for top in lists.values()], axis=1), axis=1)
+            lists[m], values = batch.top_and_scores(k, wanted)
+            scored[m] = wanted, values
+        else:
+            lists[m] = batch.top(k)
+    n, depth = lists[0].labels.shape
+    shape = len(batches), n, depth * (len(batches) - 1) if scored else 0
+    others, other_values = np.full(shape, -1, np.int32), np.empty(shape, np.float32)
+    for m, (wanted, values) in scored.items():
+        others[m, :, : wanted.shape[1]], other_values[m, :, : wanted.shape[1]] = wanted, values
+    return [lists[m] for m in range(len(batches))], (others, other_values)
 
 
 def log_ranks(last: int, offset: float) -> np.ndarray:

@@ -12,14 +12,16 @@ LARGEST_MARGIN = 1e30  # margins are clipped to this size, so that sums of them 
 
 
 @kernel
-def join_lists(found, values, place, out_labels, out_ranks, out_scores):
+def join_lists(found, values, others, other_values, place, out_labels, out_ranks, out_scores, out_known):
     """Write the union of the members' lists of every row, in the order in which labels are found.
 
     found, values : (members, rows, k), the labels and scores of the members, best first
+    others, other_values : (members, rows, any number), labels of other lists and the member's scores; -1 is none
     place : (n_labels,) scratch that is -1 before and after
     out_labels : (rows, members k), -1 before, and after the last candidate
     out_ranks : (members, rows, members k), the rank in the member's list; k + 1 if the label is not in it
-    out_scores : the same shape, the score; the last score of the list, which is a bound, if the label is not in it
+    out_scores : the same shape, the score; the last score of the list, which is a bound, if it is not known
+    out_known : the same shape, whether it is known
     """
     n_members, n, k = found.shape
     for i in range(n):
@@ -36,8 +38,16 @@ def join_lists(found, values, place, out_labels, out_ranks, out_scores):
                     for other in range(n_members):
                         out_ranks[other, i, at] = k + 1
                         out_scores[other, i, at] = values[other, i, k - 1]
+                        out_known[other, i, at] = False
                 out_ranks[m, i, at] = r + 1
                 out_scores[m, i, at] = values[m, i, r]
+                out_known[m, i, at] = True
+        for m in range(n_members):
+            for c in range(others.shape[2]):
+                if others[m, i, c] >= 0:
+                    at = place[others[m, i, c]]
+                    out_scores[m, i, at] = other_values[m, i, c]
+                    out_known[m, i, at] = True
         for at in range(count):
             place[out_labels[i, at]] = -1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import longtail as lt
@@ -18,6 +18,7 @@ from longtail.methods.one_vs_all.inputs import samples, some_rows
 from longtail.methods.one_vs_all.lane_intrinsics import LABEL_LANES
 from longtail.methods.one_vs_all.panel import FULL, SHORT
 from longtail.methods.problem import Extras, Folds
+from longtail.parallel import Work
 from tests.methods.one_vs_all import reference as ref
 from tests.methods.one_vs_all.problems import text_like
 from tests.methods.one_vs_all.test_dual import signs
@@ -115,9 +116,9 @@ def test_labels_have_the_scores_of_their_twins(seed, depth, alone):
 
 
 @given(st.integers(0, 1000), st.sampled_from(["sparse", "dense", "hybrid"]), st.sampled_from([SHORT, FULL]),
-       st.sampled_from([None, np.uint64(3)]))  # fmt: skip
-@settings(deadline=None, max_examples=60)
-def test_score_rows_equals_its_twin(seed, form, panel_type, ahead):
+       st.sampled_from([None, np.uint64(3)]), st.sampled_from([-np.inf, 0.3]))  # fmt: skip
+@settings(deadline=None, max_examples=80)
+def test_score_rows_equals_its_twin(seed, form, panel_type, ahead, limit):
     rng = np.random.default_rng(seed)
     X, _ = random_problem(seed, n=int(rng.integers(4, 30)), d=8)
     rows, columns = samples(in_form(X, form), 1.0)
@@ -131,7 +132,7 @@ def test_score_rows_equals_its_twin(seed, form, panel_type, ahead):
     labels = rng.permutation(1000)[:LABEL_LANES].astype(np.uint64)
     chosen, depth = np.sort(rng.permutation(X.shape[0])[:3]), int(rng.integers(1, 40))
     before = keys_of(rng.normal(size=(3, 6)).astype(np.float32), np.arange(2000, 2006) + np.zeros((3, 1), int))
-    best = BestLabels(Folds(np.zeros(3, np.int32), (np.arange(3),), depth))
+    best = BestLabels(Folds(np.zeros(3, np.int32), (np.arange(3),), depth), np.full(3, limit, np.float32))
     best.add(before)
     order = frozen([2, 0, 1], np.uint32)
     best_labels_kernels.score_rows(
@@ -141,12 +142,16 @@ def test_score_rows_equals_its_twin(seed, form, panel_type, ahead):
     z = X.toarray()[chosen][:, columns[:8]].astype(float) @ weights + L.offset
     holds = np.flatnonzero(L.each["phase"] == dual_kernels.TO_HOLD_OUT)
     new = keys_of(z[:, holds].astype(np.float32), np.broadcast_to(labels[L.each["position"][holds]], (3, len(holds))))
-    expected = np.sort(np.concatenate([before, new], axis=1), axis=1)[:, ::-1][:, :depth]
-    np.testing.assert_allclose(scores_of(best.best()), scores_of(expected), atol=1e-4)
-    np.testing.assert_array_equal(best.kept.limit, scores_of(best.best()[:, -1]) if expected.shape[1] == depth
-                                  else np.full(3, -np.inf))  # fmt: skip
-    apart = np.diff(scores_of(expected), axis=1).max(initial=-1) < -1e-3
-    assert not apart or (labels_of(best.best()) == labels_of(expected)).all()
+    assume(np.abs(scores_of(new) - np.float32(limit)).min(initial=1) > 1e-3)
+    new = np.where(scores_of(new) >= limit, new, best_labels.NONE)
+    for found, least, *keys in zip(best.best(), best.kept.limit, before, new, strict=True):
+        found = found[found > best_labels.NONE]
+        expected = np.sort(np.concatenate(keys))[::-1][:depth]
+        expected = expected[expected > best_labels.NONE]
+        np.testing.assert_allclose(scores_of(found), scores_of(expected), atol=1e-4)
+        assert least == max(np.float32(limit), scores_of(found[-1:])[0] if len(found) == depth else -np.inf)
+        apart = np.diff(scores_of(expected)).max(initial=-1) < -1e-3
+        assert not apart or (labels_of(found) == labels_of(expected)).all()
 
 
 def test_keys_of_kernels_are_those_of_arrays():
@@ -219,6 +224,27 @@ def test_blocks_threads_and_run_folders_change_no_byte(panel_tol, tmp_path):
     for other in others:
         assert (one.model.W != other.model.W).nnz == 0
         assert all(a == b for a, b in zip(one.held_out, other.held_out, strict=True))
+
+
+def test_later_blocks_keep_only_what_may_be_among_the_best():
+    """Each block alone keeps the best labels of all its labels; after others, it keeps fewer, and the result is the
+    same."""
+    X, Y = text_like(4, n=500, L=40)
+    folds = folds_of(500)
+    job = lt.OneVsAll(n_jobs=1, block_size=8)._job(X, Y, np.arange(40), Extras(folds=folds))
+    problem, kept = job.problem, []
+    for alone in (False, True):
+        best = BestLabels(folds)
+        parts = []
+        for block in problem.blocks():
+            if alone:
+                problem.limit[:] = -np.inf
+            parts.append(problem.solve(block, Work()).arrays["best"])
+            best.add(parts[-1])
+        kept.append((best.best(), sum((part > best_labels.NONE).sum() for part in parts)))
+        problem.limit[:] = -np.inf
+    np.testing.assert_array_equal(kept[0][0], kept[1][0])
+    assert kept[0][1] < 0.7 * kept[1][1]
 
 
 def test_a_run_folder_is_not_resumed_with_other_folds(tmp_path):

@@ -6,6 +6,7 @@ smaller label. So the best labels of a row are its largest keys, in whatever ord
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,17 +25,20 @@ class RowKeys(NamedTuple):
     """The best keys of every row, for kernels."""
 
     keys: np.ndarray  # (rows, depth) uint64, each row a heap: no key is smaller than the one at half its place
-    limit: np.ndarray  # (rows,) float32, the score of the smallest key, or minus infinity
+    limit: np.ndarray  # (rows,) float32: labels with a smaller score are surely not among the best
 
 
 class BestLabels:
-    """The best labels of the rows to score, in the order of folds."""
+    """The best labels of the rows to score, in the order of folds.
 
-    def __init__(self, folds: Folds) -> None:
+    limit : what is known of the scores of other labels: a score below which no label is among the best of a row
+    """
+
+    def __init__(self, folds: Folds, limit: np.ndarray | None = None) -> None:
         self.depth = folds.depth
         self.ends = np.cumsum([0, *map(len, folds.to_score)])
-        n = int(self.ends[-1])
-        self.kept = RowKeys(np.full((n, folds.depth), NONE), np.full(n, -np.inf, np.float32))
+        limit = no_limit(folds.to_score) if limit is None else limit.copy()
+        self.kept = RowKeys(np.full((len(limit), folds.depth), NONE), limit)
 
     def of_fold(self, fold: int) -> RowKeys:
         """The best keys of the rows of a fold."""
@@ -46,7 +50,7 @@ class BestLabels:
         rising = np.sort(np.concatenate([self.kept.keys, keys], axis=1), axis=1)  # rising keys are a heap
         self.kept.keys[:] = rising[:, -self.depth :]
         least = self.kept.keys[:, 0]
-        self.kept.limit[:] = np.where(least > NONE, scores_of(least), -np.inf)
+        raise_limit(self.kept.limit, np.where(least > NONE, scores_of(least), np.float32(-np.inf)))
 
     def best(self) -> np.ndarray:
         """The best keys of every row, best first: (rows, depth, or fewer if there are not so many labels)."""
@@ -57,6 +61,16 @@ class BestLabels:
         """The best labels of every fold, if label l has the score of label twins[l]."""
         best = with_twins(self.best(), twins, self.depth)
         return [best[start:end] for start, end in pairwise(self.ends.tolist())]
+
+
+def no_limit(to_score: Sequence[np.ndarray]) -> np.ndarray:
+    """The limit of every row to score while no label is known."""
+    return np.full(sum(map(len, to_score)), -np.inf, np.float32)
+
+
+def raise_limit(limit: np.ndarray, other: np.ndarray) -> None:
+    """Raise limits to others that hold, too. Threads that do so at the same time leave limits that hold."""
+    np.maximum(limit, other, out=limit)
 
 
 def keys_of(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longtail.compiled import borrowing_kernel, smaller
+from longtail.compiled import borrowing_kernel, larger, smaller
 from longtail.methods.one_vs_all.lane_intrinsics import (
     count_trailing_zeros,
     dense_scores,
@@ -70,4 +70,4 @@ def score_rows(X, order, labels, lanes, best, scratch, ahead):
             key = rank_key(scores[b], np.uint32(labels[lanes.each[b].position]))
             if key > best.keys[i, 0]:
                 replace_least(best.keys[i], key)
-                best.limit[i] = score_of(best.keys[i, 0])
+                best.limit[i] = larger(best.limit[i], score_of(best.keys[i, 0]))

@@ -21,7 +21,8 @@ which are also the ones returned, and D at the alphas, which are not rounded. pa
 Calibration needs the scores of held-out rows by the solutions without them, but not exactly. So when a label is solved,
 its working set is solved once more without these rows, from the alphas of the others. Rows that the last pass found
 replace those that left. There is no pass over X and no certificate: the new weights score the held-out rows, and only
-the best labels of each are kept (best_labels.py).
+the best labels of each are kept (best_labels.py). Blocks that have ended tell later ones which scores are too small.
+Which blocks these are changes what a part keeps, but not the best labels of all parts.
 
 Labels on which this does not reach the tolerance (badly scaled features, tiny tolerances) are solved again with float32
 weights, and if that fails by Newton, in float64; they then have to show the same gap. Weights are sparse throughout;
@@ -40,7 +41,7 @@ import numpy as np
 from longtail.compiled import frozen
 from longtail.methods.one_vs_all import dual_kernels as kernels
 from longtail.methods.one_vs_all import newton, settle_kernels, starts
-from longtail.methods.one_vs_all.best_labels import BestLabels
+from longtail.methods.one_vs_all.best_labels import BestLabels, raise_limit
 from longtail.methods.one_vs_all.best_labels_kernels import score_rows
 from longtail.methods.one_vs_all.first_rows import first_rows
 from longtail.methods.one_vs_all.lane_intrinsics import LABEL_LANES
@@ -70,11 +71,12 @@ def solve(problem: OneVsAllProblem, first: starts.FirstScores, block: Block, wor
 
     If rows are held out, and coordinate descent solves all labels, the part has the best labels of these rows.
     """
-    best = None if problem.folds is None else BestLabels(problem.folds)
+    best = None if problem.folds is None else BestLabels(problem.folds, problem.limit)
     part = _solve_in_lanes(problem, first, block, problem.panel_type, work, best)
     if problem.panel_type != FULL and (part.status != Status.CONVERGED).any():
         part = _solve_again(problem, first, block, part, work, best)
     if best is not None and (part.status == Status.CONVERGED).all():
+        raise_limit(problem.limit, best.kept.limit)
         return replace(part, arrays={**part.arrays, "best": best.best()})
     return _finish(problem, block, part, work)
 

@@ -26,7 +26,9 @@ MORE_ROWS_SHARE = 0.5  # or this share of the working set if that is more
 FIRST_TOLERANCE = 2.0  # the first working set is solved to this multiple of `tol`: most labels need a second one
 SECOND_TOLERANCE = 0.7  # the second working set; the multiple halves in each further round
 UNCHECKED_SHARE = 0.25  # share of the gap allowed that may come from rows below the threshold `tau`
-HELD_OUT_TOLERANCE = 2.0  # the solution without held-out rows
+HELD_OUT_TOLERANCE = 2.0  # the solution without held-out rows if D is small,
+HELD_OUT_GAP = 8.0  # else the gap may be this multiple of `tol`,
+LEAST_TOLERANCE = 0.5  # or, for very large D, this multiple of tol D
 MAX_PASSES = 300  # of coordinate descent over one working set
 FIRST_ALPHA = 1.0  # of the positives at the even start, before scaling
 FIRST_BIAS = -1.06  # at the even start: most rows of most labels lie just below the margin of -1
@@ -452,6 +454,15 @@ def find_more_rows(X, lanes):
 
 
 @borrowing_kernel
+def held_out_tolerance(D):
+    """To which multiple of `tol` the working set without held-out rows is solved.
+
+    A gap that is small compared with D still moves the scores of single rows, so it is limited, too.
+    """
+    return larger(LEAST_TOLERANCE, smaller(HELD_OUT_TOLERANCE, HELD_OUT_GAP / larger(D, 1e-300)))
+
+
+@borrowing_kernel
 def hold_out(fold, fold_of, X, rule, lanes, scratch):
     """Solve the working sets of the solved lanes again, from their alphas, without the rows of a fold.
 
@@ -471,7 +482,7 @@ def hold_out(fold, fold_of, X, rule, lanes, scratch):
                     kept_positive += np.int64(r < n_positive)
             lane.n_rows, lane.n_positive, lane.bias_weight = kept, kept_positive, 0.0
             if kept_positive > 0:
-                tol = rule.tol * HELD_OUT_TOLERANCE
+                tol = rule.tol * held_out_tolerance(lane.dual)
                 descend(lane, X, scratch.rows, scratch.alpha, rule.C, tol, features, scratch)
             cut(features, rule.prune, scratch)
             fill_lane(b, lanes, scratch, np.float32(1.0))

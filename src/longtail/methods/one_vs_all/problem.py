@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from longtail import parallel
 from longtail.methods.forecast import Forecast
 from longtail.methods.one_vs_all import dual, newton, starts
+from longtail.methods.one_vs_all.best_labels import no_limit
 from longtail.methods.one_vs_all.first_rows import rare_features
 from longtail.methods.one_vs_all.forecast import of_labels
 from longtail.methods.one_vs_all.inputs import Features, OneVsAllData, first_twins, some_rows
@@ -60,6 +61,7 @@ class OneVsAllProblem(OneVsAllData, Problem):
             to_score = () if self.folds is None else self.folds.to_score
             self.held_out_rows = [some_rows(self.X, rows) for rows in to_score]
             self.held_out_orders = [visiting_order(rows) for rows in self.held_out_rows]
+            self.limit = no_limit(to_score)  # blocks that have ended raise it
         self.idle_spaces: dict[PanelType, list[DualSpace]] = {SHORT: [], FULL: []}  # of blocks that have ended
         self.parent = np.full(self.n_labels, ROOT)
         if self.start.begins_at_parent and len(self.labels):

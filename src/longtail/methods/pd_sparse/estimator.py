@@ -124,7 +124,6 @@ class PDSparse(ExtremeClassifier):
     """
 
     method = "pd-sparse"
-    chooses = True
     matches_scale = 1.0
     _paper: ClassVar[Mapping[str, Any]] = {
         "C": 1.0,
