@@ -24,7 +24,7 @@ from longtail.methods import METHODS
 from longtail.metrics.table import align
 from quality import load, parameter
 
-MEMBERS = ["one-vs-all", "one-vs-all:C=1/3,positive_weight=auto", "mach:n_repetitions=16", "pd-sparse"]
+MEMBERS = ["one-vs-all:C=1/3,positive_weight=auto", "one-vs-all:C=4", "mach:n_repetitions=16", "pd-sparse"]
 KS = (1, 3, 5)
 RUNS = 3
 
