@@ -144,7 +144,11 @@ class InvertedIndex(NamedTuple):
 
     def top(self, X: sp.csr_array, k: int, base: Base | None = None) -> TopK:
         """The `min(k, n_labels)` best labels of every row of X."""
-        return best_labels(self, top_rows, X, k, base)
+        size = X.shape[0], min(k, self.n_labels)
+        top = TopK(np.empty(size, np.int32), np.empty(size, np.float32))
+        if size[1]:
+            top_rows(self.rows(X, base), self, *self._buffers(X), top.labels, top.scores)
+        return top
 
     def above(self, X: sp.csr_array, threshold: float, base: Base | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The labels that score more than `threshold`, as CSR `indices` (int32) and `indptr` (int64)."""
@@ -166,16 +170,6 @@ class InvertedIndex(NamedTuple):
         """The buffers of a thread: the scores of a row, and the factors and numbers of its columns."""
         most = int(np.diff(X.indptr).max(initial=0))
         return np.empty_like(self.bias_scores), np.empty(most, np.float32), np.empty(most, np.uint32)
-
-
-def best_labels(index: Any, kernel: Any, X: sp.csr_array, k: int, base: Base | None) -> TopK:
-    """The `min(k, n_labels)` best labels of every row of X, by the kernel `top_rows` of this kind of index."""
-    k = min(k, index.n_labels)
-    labels = np.empty((X.shape[0], k), np.int32)
-    scores = np.empty((X.shape[0], k), np.float32)
-    if k:
-        kernel(index.rows(X, base), index, *index._buffers(X), labels, scores)
-    return TopK(labels, scores)
 
 
 def labels_above(
